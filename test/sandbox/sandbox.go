@@ -118,9 +118,19 @@ var serial atomic.Int64
 // when the test ends.
 func New(t testing.TB, prefix string) *Namespace {
 	t.Helper()
-	n := &Namespace{Name: fmt.Sprintf("%s-%d", prefix, serial.Add(1))}
+	n, err := Create(fmt.Sprintf("%s-%d", prefix, serial.Add(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Delete() })
+	return n
+}
+
+// Create makes a network namespace of exactly this name, which the caller has
+// to Delete. It needs no sandbox around it.
+func Create(name string) (*Namespace, error) {
 	err := onThread(func() error {
-		h, err := netns.NewNamed(n.Name)
+		h, err := netns.NewNamed(name)
 		if err != nil {
 			return err
 		}
@@ -132,10 +142,9 @@ func New(t testing.TB, prefix string) *Namespace {
 		return netlink.LinkSetUp(lo)
 	})
 	if err != nil {
-		t.Fatalf("create namespace %s: %v", n.Name, err)
+		return nil, fmt.Errorf("create namespace %s: %w", name, err)
 	}
-	t.Cleanup(func() { _ = n.Delete() })
-	return n
+	return &Namespace{Name: name}, nil
 }
 
 // Path is the file that stands for the namespace, as CNI_NETNS wants it.
