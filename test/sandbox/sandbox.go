@@ -27,25 +27,32 @@ import (
 const (
 	insideEnv = "VPCROUTE_SANDBOX"
 	strictEnv = "VPCROUTE_TEST_STRICT"
+
+	// The values of insideEnv. A test binary that a test starts finds the
+	// sandbox furnished and runs in it as it is.
+	bare      = "bare"
+	furnished = "furnished"
 )
 
 // Main is the TestMain of a package with kernel tests: it runs the tests inside
 // the sandbox and exits. Where namespaces cannot be had it prints why and exits
 // with 0, or with 1 when VPCROUTE_TEST_STRICT is set, as it is in CI.
 func Main(m *testing.M) {
-	if os.Getenv(insideEnv) == "" {
+	switch os.Getenv(insideEnv) {
+	case "":
 		os.Exit(reexec())
-	}
-	if err := furnish(); err != nil {
-		fmt.Fprintln(os.Stderr, "sandbox:", err)
-		os.Exit(1)
+	case bare:
+		if err := furnish(); err != nil {
+			fmt.Fprintln(os.Stderr, "sandbox:", err)
+			os.Exit(1)
+		}
 	}
 	os.Exit(m.Run())
 }
 
 func reexec() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Env = append(os.Environ(), insideEnv+"="+bare)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
@@ -103,7 +110,10 @@ func furnish() error {
 	if err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(lo)
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	return os.Setenv(insideEnv, furnished)
 }
 
 // A Namespace is a named network namespace with its loopback up.
