@@ -1,0 +1,62 @@
+# Every task of the project; CI runs the same ones. "make" prints the list.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+GO       ?= go
+FUZZTIME ?= 20s
+# Space-separated packages for "make test" and "make fuzz".
+PACKAGES ?= ./...
+# The modules whose tests "make test" runs and whose code "make lint" reads.
+MODULES  := $(patsubst %/go.mod,%,$(wildcard go.mod bench/go.mod test/cluster/go.mod))
+MODULES  := $(patsubst go.mod,.,$(MODULES))
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+LINT    = $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+SCRIPTS = $(shell git ls-files --cached --others --exclude-standard | xargs grep -lE '^\#!.*\b(ba)?sh$$' 2>/dev/null)
+
+# What the tests and the demo call besides Go, and the packages that bring it.
+TEST_NEEDS = gcc=gcc /usr/include/stdlib.h=libc6-dev git=git ip=iproute2 nft=nftables iptables=iptables runc=runc
+
+.PHONY: help
+help: ## print these tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build every command into bin/, static and stripped
+	@mkdir -p bin
+	@for dir in cmd/*/; do \
+		name=$$(basename $$dir); [[ $$name != cni ]] || name=vpcroute; \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$$name ./$$dir; \
+	done
+	@ls -l bin
+
+.PHONY: test
+test: ## run every test, under the race detector
+	@tools/install-missing $(TEST_NEEDS)
+	@# "go vet" is part of "make lint".
+	@for module in $(MODULES); do \
+		(cd $$module && $(GO) -C $(CURDIR) build -o bin/gotest ./test/gotest && \
+			$(CURDIR)/bin/gotest -race -vet=off -timeout 30m $(PACKAGES)); \
+	done
+
+.PHONY: lint
+lint: ## check style, vet, and the scripts
+	@tools/install-missing shellcheck=shellcheck
+	@shellcheck $(SCRIPTS)
+	@for module in $(MODULES); do (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: fuzz
+fuzz: ## fuzz each target for FUZZTIME (20s)
+	@tools/install-missing $(TEST_NEEDS)
+	@for package in $$($(GO) list $(PACKAGES)); do \
+		for target in $$($(GO) test -vet=off -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+.PHONY: generate
+generate: ## write every generated file again
+	@$(GO) generate ./...
