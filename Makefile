@@ -9,7 +9,7 @@ FUZZTIME ?= 20s
 # Space-separated packages for "make test" and "make fuzz".
 PACKAGES ?= ./...
 # The modules whose tests "make test" runs and whose code "make lint" reads.
-MODULES  := $(patsubst %/go.mod,%,$(wildcard go.mod bench/go.mod test/cluster/go.mod))
+MODULES  := $(patsubst %/go.mod,%,$(wildcard go.mod bench/go.mod test/*/go.mod))
 MODULES  := $(patsubst go.mod,.,$(MODULES))
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
