@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// maxLog is the size in bytes at which a log file is renamed to FILE.1, in place
+// of the one before: both together are never larger than about twice that.
+const maxLog = 5 << 20
+
+// logRefused notes a call that failed before it came to its verb.
+func (c *call) logRefused(err *types.Error) {
+	if !c.logged && c.verbName != "" {
+		c.log(err)
+	}
+}
+
+// log writes the call's one line. A log that cannot be written is no reason to
+// fail a pod: standard error says so.
+func (c *call) log(failed *types.Error) {
+	c.logged = true
+	var line bytes.Buffer
+	if !c.format(&line, failed) || c.conf.LogFile == "" {
+		return
+	}
+	if err := appendLog(c.conf.LogFile, line.Bytes()); err != nil {
+		fmt.Fprintln(os.Stderr, "vpcroute: log:", err)
+	}
+}
+
+// format builds the line and reports whether the level lets it through.
+func (c *call) format(line *bytes.Buffer, failed *types.Error) bool {
+	var threshold slog.Level
+	_ = threshold.UnmarshalText([]byte(c.conf.LogLevel)) // validated; else info
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("pod", c.pod.String()),
+		slog.String("podUID", c.pod.UID),
+		slog.String("container", c.args.ContainerID),
+		slog.String("interface", c.args.IfName),
+		slog.Any("addresses", c.addresses),
+		slog.Float64("milliseconds", float64(time.Since(c.began).Microseconds())/1000),
+		slog.String("version", pluginVersion),
+	}
+	for _, w := range c.warnings {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("warning", w.Error()))
+	}
+	if failed != nil {
+		level = slog.LevelError
+		attrs = append(attrs, slog.Uint64("code", uint64(failed.Code)), slog.String("error", failed.Error()))
+	}
+	h := slog.NewJSONHandler(line, &slog.HandlerOptions{Level: threshold})
+	slog.New(h).LogAttrs(context.Background(), level, c.verbName, attrs...)
+	return line.Len() > 0
+}
+
+// appendLog adds a line in one write, so lines of calls at the same moment never
+// mix. Two that rename at once lose at most the older half.
+func appendLog(path string, line []byte) error {
+	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return err
+		}
+	}
+	f, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.Write(line)
+	return err
+}
+
+func openLog(path string) (*os.File, error) {
+	const flags = os.O_APPEND | os.O_CREATE | os.O_WRONLY
+	f, err := os.OpenFile(path, flags, 0o640)
+	if os.IsNotExist(err) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
+		f, err = os.OpenFile(path, flags, 0o640)
+	}
+	return f, err
+}

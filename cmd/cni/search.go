@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/vpcroute/vpcroute/pkg/bridge"
+	"github.com/vpcroute/vpcroute/pkg/ipam"
+	"github.com/vpcroute/vpcroute/pkg/netconf"
+)
+
+// patience is how many claims may be refused, one after the other, before the
+// ledger is listed: about what the list costs.
+const patience = 16
+
+// A search proposes addresses for a new port, one candidate after the other.
+type search struct {
+	conf   *netconf.Config
+	pool   *ipam.Pool
+	hints  *ipam.Hints
+	bridge *bridge.Bridge
+
+	stamps  []ipam.Stamp
+	queue   []int
+	tried   map[int]bool
+	listed  bool
+	warning error
+}
+
+// next returns the candidate to try now. Being asked again means that the one
+// before is another port's.
+func (s *search) next() (bridge.Candidate, error) {
+	if len(s.conf.IPs) > 0 {
+		return s.wanted()
+	}
+	if s.tried == nil {
+		s.tried = map[int]bool{}
+		s.stamps = s.hints.Read()
+	}
+	for {
+		if len(s.queue) == 0 {
+			if err := s.refill(); err != nil {
+				return bridge.Candidate{}, err
+			}
+		}
+		position := s.queue[0]
+		s.queue = s.queue[1:]
+		if s.passedBy(position) {
+			continue
+		}
+		s.use(position)
+		return s.candidate(position), nil
+	}
+}
+
+// refill finds the next positions to try, and before a second round which ones
+// need not be tried.
+func (s *search) refill() error {
+	if len(s.tried) > 0 && !s.listed {
+		if err := s.list(); err != nil {
+			return err
+		}
+	}
+	s.queue = s.pool.Longest(patience, s.stamps, sinceBoot(), func(i int) bool { return s.tried[i] })
+	if len(s.queue) == 0 {
+		return failure(codeExhausted, fmt.Errorf("no address is free in %v: all %d are in use", s.conf.PodCIDRs, s.pool.Capacity()),
+			"lower max-pods of this node, or give it a larger podCIDR")
+	}
+	return nil
+}
+
+// list marks what the ledger holds as tried, and as in use for those who come
+// after.
+func (s *search) list() error {
+	s.listed = true
+	entries, _, err := s.bridge.Ledger()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		for _, a := range e.Addresses {
+			if position, ok := s.pool.Position(a); ok {
+				s.use(position)
+			}
+		}
+	}
+	return nil
+}
+
+// passedBy is true when another call has used a position since this one read
+// the hints. It is put off, not given up: the next round looks at it again.
+func (s *search) passedBy(position int) bool {
+	now := s.hints.Stamp(position)
+	if position >= len(s.stamps) || now == s.stamps[position] {
+		return false
+	}
+	s.stamps[position] = now
+	return len(s.queue) > 0
+}
+
+// use notes before the attempt that a position is being used, so that others do
+// not try it too.
+func (s *search) use(position int) {
+	s.tried[position] = true
+	now := sinceBoot()
+	if err := s.hints.Touch(position, now); err != nil && s.warning == nil {
+		s.warning = fmt.Errorf("note the use: %w", err)
+	}
+}
+
+func (s *search) candidate(position int) bridge.Candidate {
+	c := bridge.Candidate{Index: uint32(position)}
+	for _, a := range s.pool.At(position) {
+		c.Addresses = append(c.Addresses, bridge.Address(a))
+	}
+	return c
+}
+
+// wanted returns the addresses the runtime asks for, with their partners in
+// families it does not mention. There is no second choice.
+func (s *search) wanted() (bridge.Candidate, error) {
+	if s.tried != nil {
+		return bridge.Candidate{}, failure(codeTaken, fmt.Errorf("%w: the runtime asked for %v", bridge.ErrTaken, s.conf.IPs),
+			"ip link show "+bridge.Altname(s.conf.IPs[0])+" tells whose it is")
+	}
+	s.tried = map[int]bool{}
+	c := bridge.Candidate{}
+	for _, a := range s.conf.IPs {
+		address, ok := s.pool.For(a)
+		if !ok {
+			return c, failure(types.ErrInvalidNetworkConfig, fmt.Errorf("runtimeConfig.ips: %s is a gateway, a range's first or last address, or excluded", a),
+				"ask for another address of podCIDRs")
+		}
+		c.Addresses = append(c.Addresses, bridge.Address(address))
+	}
+	return s.completed(c)
+}
+
+// completed adds the partners to wanted addresses and puts them in order.
+func (s *search) completed(c bridge.Candidate) (bridge.Candidate, error) {
+	position, ok := s.pool.Position(c.Addresses[0].Prefix.Addr())
+	if ok {
+		c.Index = uint32(position)
+		s.use(position)
+	}
+	if len(c.Addresses) < s.pool.Families() {
+		partners := s.pool.At(position)
+		if !ok || partners == nil {
+			return c, failure(types.ErrInvalidNetworkConfig, fmt.Errorf("runtimeConfig.ips: %s has no partner in the other family", s.conf.IPs[0]),
+				"ask for an address of each family")
+		}
+		for _, p := range partners {
+			if p.Prefix.Addr().Is4() != s.conf.IPs[0].Is4() {
+				c.Addresses = append(c.Addresses, bridge.Address(p))
+			}
+		}
+	}
+	if len(c.Addresses) == 2 && !c.Addresses[0].Prefix.Addr().Is4() {
+		c.Addresses[0], c.Addresses[1] = c.Addresses[1], c.Addresses[0]
+	}
+	return c, nil
+}

@@ -1,0 +1,91 @@
+package bridge
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Entry is a port as it stands in the ledger.
+type Entry struct {
+	// Name is the host veth's name: that of its owner's PortName.
+	Name string
+	// Alias says in words whose it is; empty while it is being attached.
+	Alias string
+	// Addresses are those it claims.
+	Addresses []netip.Addr
+}
+
+// Ledger lists the ports of the bridge that Attach made, and how many ports the
+// bridge has in all. A bridge that does not exist has none.
+func (b *Bridge) Ledger() (entries []Entry, ports int, err error) {
+	links, err := b.ports()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, l := range links {
+		if l.isPort() {
+			entries = append(entries, Entry{l.name, l.alias, l.claims()})
+		}
+	}
+	return entries, len(links), nil
+}
+
+func (b *Bridge) ports() ([]*link, error) {
+	br, err := b.find()
+	if errors.Is(err, ErrNoBridge) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	links, err := b.host.portsOf(br.index)
+	if err != nil {
+		return nil, fmt.Errorf("list the ports of %s: %w", b.name, err)
+	}
+	return links, nil
+}
+
+// isPort tells whether Attach made a link: name and hardware address then come
+// from one hash. Anything else on the bridge belongs to somebody else.
+func (l *link) isPort() bool {
+	digits, ok := strings.CutPrefix(l.name, portPrefix)
+	if !ok || len(digits) != 12 || l.kind != kindVeth || len(l.mac) != 6 {
+		return false
+	}
+	hash, err := portName.DecodeString(digits[:8])
+	return err == nil && l.mac[0] == hostMACPrefix && bytes.Equal(hash, l.mac[1:])
+}
+
+// Collect deletes the ports that Attach made for any owner but those to keep,
+// and returns the addresses that became free. It goes on after a failure and
+// returns all of them joined. It looks once, so a port made after the call
+// began is never touched.
+func (b *Bridge) Collect(keep []Owner) ([]netip.Addr, error) {
+	links, err := b.ports()
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[string]bool, len(keep))
+	for _, o := range keep {
+		kept[o.PortName()] = true
+	}
+	stale := slices.DeleteFunc(links, func(l *link) bool { return kept[l.name] || !l.isPort() })
+	var freed []netip.Addr
+	var errs []error
+	for _, l := range stale {
+		// By index: the name may be another port's by now.
+		err := b.host.do(linkMessage(unix.RTM_DELLINK, 0, l.index))
+		if err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("delete host veth %s: %w", l.name, err))
+			continue
+		}
+		freed = append(freed, l.claims()...)
+	}
+	return freed, errors.Join(errs...)
+}
