@@ -22,8 +22,10 @@ const (
 	namespaceDir = "/run/netns"
 	// markEnv marks the processes of a box: its value is the box's directory.
 	markEnv = "VPCBOX"
-	// keptMark is the file that marks a kept box.
-	keptMark = "kept"
+	// Empty files in a box's directory: keptMark in that of a kept box, firstMark
+	// in that of one for which namespaceDir had to be made.
+	keptMark  = "kept"
+	firstMark = "first"
 	// graceTime is how long a process gets to end on SIGTERM.
 	graceTime = 5 * time.Second
 )
@@ -59,12 +61,23 @@ func (b *Box) take() (err error) {
 		return fs.ErrExist // somebody removes it as left behind, being quicker than the lock
 	}
 	if err == nil {
+		err = b.markFirst()
+	}
+	if err == nil {
 		b.Router, err = b.namespace("vpc")
 	}
 	if err != nil {
-		_ = os.Remove(b.Dir)
+		_ = os.RemoveAll(b.Dir)
 	}
 	return err
+}
+
+// markFirst notes whether namespaceDir comes with this box, to go with it.
+func (b *Box) markFirst() error {
+	if _, err := os.Lstat(namespaceDir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.Dir, firstMark), nil, 0o644)
 }
 
 // lockDir locks a directory without waiting. It fails with EWOULDBLOCK when
@@ -155,6 +168,9 @@ func TearDown(dir string) error {
 		if e := (&sandbox.Namespace{Name: name}).Delete(); e != nil {
 			err = errors.Join(err, fmt.Errorf("remove namespace %s: %w", name, e))
 		}
+	}
+	if _, e := os.Lstat(filepath.Join(dir, firstMark)); e == nil {
+		_ = os.Remove(namespaceDir) // stays while others use it
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }

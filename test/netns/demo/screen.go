@@ -44,7 +44,11 @@ func (s *screen) styled(style, text string) string {
 // step begins the next part of the demo.
 func (s *screen) step(format string, args ...any) {
 	s.steps++
-	fmt.Fprintf(s.out, "\n%s\n", s.styled(bold, fmt.Sprintf("%d. ", s.steps)+fmt.Sprintf(format, args...)))
+	s.title("%d. %s", s.steps, fmt.Sprintf(format, args...))
+}
+
+func (s *screen) title(format string, args ...any) {
+	fmt.Fprintf(s.out, "\n%s\n", s.styled(bold, fmt.Sprintf(format, args...)))
 }
 
 // say prints lines of the current step.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vpcroute/vpcroute/pkg/vpc/linux"
 	"github.com/vpcroute/vpcroute/test/netns"
 )
 
@@ -102,8 +103,11 @@ vpc is the cloud's router: its kernel routing table is the VPC's route table.`)
 // build builds the programs, unless built ones were named.
 func (d *demo) build(ctx context.Context) error {
 	d.step("The programs: the CNI plugin and the route controller")
-	begun := time.Now()
 	built := filepath.Join(d.box.Dir, "bin") == d.box.Programs
+	begun := time.Now()
+	if built {
+		d.say("building, which takes minutes the first time")
+	}
 	lines := []string{"PROGRAM\tFROM\tSIZE"}
 	for _, p := range []struct{ name, from string }{{"vpcroute", "cmd/cni"}, {"route-controller", "cmd/route-controller"}} {
 		path := filepath.Join(d.box.Programs, p.name)
@@ -138,7 +142,7 @@ func (d *demo) attach(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", n.Name, n.Addresses[0], p.Name,
+			lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", n.Name, join(n.Addresses), p.Name,
 				join(p.Addresses), time.Since(begun).Round(100*time.Microsecond)))
 		}
 	}
@@ -220,13 +224,16 @@ func (d *demo) table() error {
 	if err != nil {
 		return err
 	}
-	lines := []string{"DESTINATION\tNEXT HOP\tNODE\tKIND"}
+	lines := []string{"DESTINATION\tNEXT HOP\tNODE\tWRITTEN BY"}
 	for _, r := range routes {
-		nextHop, kind := r.Via.String(), "pods"
-		if !r.Via.IsValid() {
-			nextHop, kind = "-", "local"
+		nextHop, writer := r.Via.String(), "somebody else"
+		switch {
+		case !r.Via.IsValid():
+			nextHop, writer = "local", "the VPC"
+		case r.Protocol == linux.DefaultProtocol:
+			writer = "vpcroute"
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s", r.Destination, nextHop, d.nodeOf(r), kind))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s", r.Destination, nextHop, d.nodeOf(r), writer))
 	}
 	d.rows(lines...)
 	return nil
@@ -317,7 +324,7 @@ func (d *demo) remove() error {
 	}
 	err := d.box.TearDown()
 	if err == nil {
-		d.step("Removed every process, namespace and file of %s", d.box.Name)
+		d.title("Removed every process, namespace and file of %s", d.box.Name)
 	}
 	return err
 }
@@ -342,7 +349,7 @@ func (d *demo) keep(ctx context.Context) error {
 	if err := d.box.Keep(); err != nil {
 		return err
 	}
-	d.step("Kept running. Look around:")
+	d.title("%s is left running. Look around:", d.box.Name)
 	d.rows("COMMAND\tSHOWS",
 		fmt.Sprintf("ip netns list | grep %s-\tthe namespaces", d.box.Name),
 		fmt.Sprintf("ip -n %s route\tthe VPC's route table (-6 for IPv6)", d.box.Router.Name),
