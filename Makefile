@@ -57,6 +57,21 @@ fuzz: ## fuzz each target for FUZZTIME (20s)
 		done; \
 	done
 
+.PHONY: bench
+bench: bench-cni ## run every benchmark
+
+# Programs under measurement are all built the same way.
+BENCH_BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
+PEERS       = github.com/containernetworking/plugins/plugins
+# Arguments for the benchmark's program, for example "-pods 0,110 -o json".
+ARGS ?=
+
+.PHONY: bench-cni
+bench-cni: ## measure the plugin beside the reference bridge, ptp and host-local
+	@$(BENCH_BUILD) -o bench/out/bin/vpcroute ./cmd/cni
+	@cd bench && $(BENCH_BUILD) -o out/bin/ $(PEERS)/main/bridge $(PEERS)/main/ptp $(PEERS)/ipam/host-local
+	@cd bench && $(BENCH_BUILD) -o out/bin/bench-cni ./cni && out/bin/bench-cni $(ARGS)
+
 .PHONY: generate
 generate: ## write every generated file again
 	@$(GO) generate ./...
