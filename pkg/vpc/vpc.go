@@ -128,6 +128,9 @@ type Limits struct {
 	Tables []TableLimits
 	// Families are the address families the cloud can route to a node.
 	Families []Family
+	// Batch is how many changes one write call to the cloud carries at most; 0
+	// means 1. Apply takes any number; a caller that counts calls needs to know.
+	Batch int
 }
 
 // TableLimits says how full one table is.
