@@ -100,17 +100,9 @@ func (c *client) write(ctx context.Context, service, action string, send func(co
 	return c.read(ctx, service, action, send)
 }
 
-// A tkeRequest is a request struct of ours beside the SDK's base request.
-type tkeRequest interface {
-	tchttp.Request
-	init() *tchttp.BaseRequest
-}
-
-// sendTKE makes a request struct of ours the named call and sends it.
-func (c *client) sendTKE(ctx context.Context, action string, q tkeRequest, a tchttp.Response) error {
-	q.init().Init().WithApiInfo(tkeService, tkeVersion, action)
-	q.SetContext(ctx)
-	return c.tke.Send(q, a)
+// newRequest returns the SDK's part of a request struct of ours.
+func newRequest(service, version, action string) *tchttp.BaseRequest {
+	return new(tchttp.BaseRequest).Init().WithApiInfo(service, version, action)
 }
 
 // maxAnswer is the most that is read of one answer, in bytes: a table of 1,000

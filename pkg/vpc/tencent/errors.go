@@ -92,6 +92,7 @@ func classify(service, action string, err error) error {
 		return nil
 	}
 	e := &vpc.Error{Op: action, Err: err}
+	var classed *vpc.Error
 	var page *pageError
 	var api *tcerr.TencentCloudSDKError
 	switch {
@@ -99,6 +100,8 @@ func classify(service, action string, err error) error {
 		e.Err = context.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Err = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+	case errors.As(err, &classed):
+		e.Class, e.RetryAfter = classed.Class, classed.RetryAfter
 	case errors.As(err, &page):
 		e.Class, e.RetryAfter, e.Err = page.class(), page.retryAfter, page
 	case errors.As(err, &api):
