@@ -44,6 +44,7 @@ func add(c *call) (*types100.Result, error) {
 	s := search{conf: c.conf, pool: pool, hints: hints, bridge: br}
 	a, err := br.Attach(bridge.Port{
 		Owner:   c.owner(),
+		Network: c.conf.Name,
 		NetNS:   c.args.Netns,
 		Alias:   alias(c.pod, c.args.ContainerID, c.args.IfName),
 		MTU:     mtu,

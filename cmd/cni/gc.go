@@ -30,7 +30,7 @@ func gc(c *call) (*types100.Result, error) {
 	for i, a := range c.conf.Valid {
 		keep[i] = bridge.Owner{ContainerID: a.ContainerID, IfName: a.IfName}
 	}
-	c.addresses, err = br.Collect(keep)
+	c.addresses, err = br.Collect(c.conf.Name, keep)
 	c.warn(freed(c.conf, c.addresses))
 	return nil, err
 }

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // An Entry is a port as it stands in the ledger.
@@ -60,32 +57,4 @@ func (l *link) isPort() bool {
 	}
 	hash, err := portName.DecodeString(digits[:8])
 	return err == nil && l.mac[0] == hostMACPrefix && bytes.Equal(hash, l.mac[1:])
-}
-
-// Collect deletes the ports that Attach made for any owner but those to keep,
-// and returns the addresses that became free. It goes on after a failure and
-// returns all of them joined. It looks once, so a port made after the call
-// began is never touched.
-func (b *Bridge) Collect(keep []Owner) ([]netip.Addr, error) {
-	links, err := b.ports()
-	if err != nil {
-		return nil, err
-	}
-	kept := make(map[string]bool, len(keep))
-	for _, o := range keep {
-		kept[o.PortName()] = true
-	}
-	stale := slices.DeleteFunc(links, func(l *link) bool { return kept[l.name] || !l.isPort() })
-	var freed []netip.Addr
-	var errs []error
-	for _, l := range stale {
-		// By index: the name may be another port's by now.
-		err := b.host.do(linkMessage(unix.RTM_DELLINK, 0, l.index))
-		if err != nil && !errors.Is(err, unix.ENODEV) {
-			errs = append(errs, fmt.Errorf("delete host veth %s: %w", l.name, err))
-			continue
-		}
-		freed = append(freed, l.claims()...)
-	}
-	return freed, errors.Join(errs...)
 }

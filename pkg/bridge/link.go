@@ -19,6 +19,7 @@ type link struct {
 	mtu      int
 	mac      net.HardwareAddr
 	master   int
+	group    uint32
 	peer     int   // of a veth: the index of its other end, in that one's namespace
 	addrGen  uint8 // how it makes IPv6 addresses; generates where that is unknown
 	hairpin  bool
@@ -105,6 +106,8 @@ func (l *link) set(kind uint16, v []byte) {
 		l.peer = int(number32(v))
 	case unix.IFLA_MASTER:
 		l.master = int(number32(v))
+	case unix.IFLA_GROUP:
+		l.group = number32(v)
 	case unix.IFLA_PROP_LIST:
 		for kind, v := range attributes(v) {
 			if kind == unix.IFLA_ALT_IFNAME {

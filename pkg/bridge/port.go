@@ -15,6 +15,8 @@ import (
 // in the pod.
 type Port struct {
 	Owner Owner
+	// Network is the name of the network the attachment belongs to.
+	Network string
 	// NetNS is the path of the pod's network namespace.
 	NetNS string
 	// Alias is what people read in the host veth's alias: up to 255 bytes.
@@ -94,7 +96,7 @@ func (b *Bridge) Attach(p Port, next func() (Candidate, error)) (_ *Attachment, 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.delete(p.Owner.PortName()))
+			err = errors.Join(err, b.delete(p.Owner.PortName(), 0))
 		}
 	}()
 	if c, err = b.claimFirst(p.Owner, c, next); err != nil {
@@ -122,7 +124,8 @@ func (b *Bridge) create(p Port, bridge int, ns *os.File, mac net.HardwareAddr) e
 		attrText(unix.IFLA_IFNAME, p.Owner.PortName()).
 		attr32(unix.IFLA_MTU, uint32(p.MTU)).
 		attr(unix.IFLA_ADDRESS, p.Owner.hostMAC()).
-		attr32(unix.IFLA_MASTER, uint32(bridge))
+		attr32(unix.IFLA_MASTER, uint32(bridge)).
+		attr32(unix.IFLA_GROUP, groupOf(p.Network))
 	m.nest(unix.IFLA_LINKINFO, func() {
 		m.attrText(unix.IFLA_INFO_KIND, kindVeth)
 		m.nest(unix.IFLA_INFO_DATA, func() {
@@ -253,29 +256,6 @@ func defaultRoute(gateway netip.Addr) netip.Prefix {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
-// Detach deletes the owner's port and with it the claim on its addresses, which
-// it returns. A port that is gone already is no error and had none. After any
-// error the addresses are still claimed.
-func (b *Bridge) Detach(o Owner) ([]netip.Addr, error) {
-	l, err := b.host.linkByName(o.PortName())
-	if errors.Is(err, unix.ENODEV) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up host veth %s: %w", o.PortName(), err)
-	}
-	return l.claims(), b.delete(o.PortName())
-}
-
-// delete deletes a port by its name; it is no error if it is gone.
-func (b *Bridge) delete(port string) error {
-	m := linkMessage(unix.RTM_DELLINK, 0, 0).attrText(unix.IFLA_IFNAME, port)
-	if err := b.host.do(m); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete host veth %s: %w", port, err)
-	}
-	return nil
 }
 
 // claims are the addresses a link claims by its altnames.
