@@ -40,20 +40,22 @@ func (p podArgs) String() string {
 // maxAlias is the kernel's limit on an alias in bytes (IFALIASZ less one).
 const maxAlias = 255
 
-// alias is what people read at the host veth: whose it is.
+// alias is what people read at the host veth: whose it is. The ids are whole; it
+// is the name that is cut when there is no room for all.
 func alias(p podArgs, containerID, ifName string) string {
-	var words []string
-	if name := p.String(); name != "" {
-		words = append(words, printable(name))
-	}
+	var ids strings.Builder
 	if p.UID != "" {
-		words = append(words, "uid="+printable(p.UID))
+		ids.WriteString("uid=" + printable(p.UID) + " ")
 	}
-	words = append(words, "container="+containerID)
 	if p.Sandbox != "" && p.Sandbox != containerID {
-		words = append(words, "sandbox="+printable(p.Sandbox))
+		ids.WriteString("sandbox=" + printable(p.Sandbox) + " ")
 	}
-	text := strings.Join(append(words, "if="+ifName), " ")
+	ids.WriteString("container=" + containerID + " if=" + ifName)
+	name := printable(p.String())
+	if room := maxAlias - len(" ") - ids.Len(); len(name) > room {
+		name = name[:max(room, 0)]
+	}
+	text := strings.TrimSpace(name + " " + ids.String())
 	return text[:min(len(text), maxAlias)]
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"github.com/vpcroute/vpcroute/pkg/bridge"
-	"github.com/vpcroute/vpcroute/pkg/ipam"
 )
 
 // check compares a pod's attachment with the result of its ADD.
@@ -47,10 +46,6 @@ func tryLater(err error) error {
 
 // expected reads from the previous result how the attachment should be.
 func expected(c *call) (bridge.Expected, error) {
-	pool, err := ipam.New(c.conf.PodCIDRs, c.conf.Exclude)
-	if err != nil {
-		return bridge.Expected{}, err
-	}
 	e := bridge.Expected{Owner: c.owner(), NetNS: c.args.Netns, Hairpin: c.conf.HairpinMode}
 	r, err := previousResult(c.conf.PrevResult)
 	if err != nil {
@@ -67,18 +62,14 @@ func expected(c *call) (bridge.Expected, error) {
 		for _, ip := range r.IPs {
 			if ip.Interface != nil && *ip.Interface == i {
 				e.Addresses = append(e.Addresses, prefix(ip.Address))
+				if ip.Gateway != nil {
+					e.Gateways = append(e.Gateways, gatewayOf(ip))
+				}
 			}
 		}
 	}
 	if len(e.Addresses) == 0 {
 		return e, fmt.Errorf("prevResult has no address for %s", c.args.IfName)
-	}
-	for _, g := range pool.Gateways() {
-		for _, a := range e.Addresses {
-			if g.Contains(a.Addr()) {
-				e.Gateways = append(e.Gateways, g)
-			}
-		}
 	}
 	for _, x := range r.Routes {
 		gw, ok := netip.AddrFromSlice(x.GW)
@@ -105,6 +96,11 @@ func previousResult(raw json.RawMessage) (*types100.Result, error) {
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
 	return types100.GetResult(r)
+}
+
+// gatewayOf is the gateway of an address as the bridge has it.
+func gatewayOf(ip *types100.IPConfig) netip.Prefix {
+	return prefix(net.IPNet{IP: ip.Gateway, Mask: ip.Address.Mask})
 }
 
 func prefix(n net.IPNet) netip.Prefix {

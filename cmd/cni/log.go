@@ -48,7 +48,7 @@ func (c *call) format(line *bytes.Buffer, failed *types.Error) bool {
 		slog.String("interface", c.args.IfName),
 		slog.Any("addresses", c.addresses),
 		slog.Float64("milliseconds", float64(time.Since(c.began).Microseconds())/1000),
-		slog.String("version", pluginVersion),
+		slog.String("version", version),
 	}
 	for _, w := range c.warnings {
 		level = slog.LevelWarn

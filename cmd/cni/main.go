@@ -13,13 +13,13 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
+	cniversion "github.com/containernetworking/cni/pkg/version"
 )
 
-// pluginVersion is the program's version, set by the linker.
-var pluginVersion = "dev"
+// version is the program's version, set by the linker.
+var version = "dev"
 
-var supported = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+var supported = cniversion.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 const usage = `CNI plugin vpcroute %s
 
@@ -49,7 +49,7 @@ func run() int {
 		Check:  c.verb(check),
 		Status: c.verb(status),
 		GC:     c.verb(gc),
-	}, supported, fmt.Sprintf(usage, pluginVersion))
+	}, supported, fmt.Sprintf(usage, version))
 	if err == nil {
 		return 0
 	}
@@ -62,6 +62,6 @@ func run() int {
 
 // internalError turns a panic into an answer.
 func internalError(panicked any) *types.Error {
-	return types.NewError(types.ErrInternal, fmt.Sprintf("vpcroute %s failed inside: %v", pluginVersion, panicked),
+	return types.NewError(types.ErrInternal, fmt.Sprintf("vpcroute %s failed inside: %v", version, panicked),
 		"report it with the stack from the runtime's log")
 }

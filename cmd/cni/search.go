@@ -28,11 +28,11 @@ type search struct {
 	warning error
 }
 
-// next returns the candidate to try now. Being asked again means that the one
+// next returns the candidate to try now; refused says which address of the one
 // before is another port's.
-func (s *search) next() (bridge.Candidate, error) {
+func (s *search) next(refused error) (bridge.Candidate, error) {
 	if len(s.conf.IPs) > 0 {
-		return s.wanted()
+		return s.wanted(refused)
 	}
 	if s.tried == nil {
 		s.tried = map[int]bool{}
@@ -119,10 +119,10 @@ func (s *search) candidate(position int) bridge.Candidate {
 
 // wanted returns the addresses the runtime asks for, with their partners in
 // families it does not mention. There is no second choice.
-func (s *search) wanted() (bridge.Candidate, error) {
-	if s.tried != nil {
-		return bridge.Candidate{}, failure(codeTaken, fmt.Errorf("%w: the runtime asked for %v", bridge.ErrTaken, s.conf.IPs),
-			"ip link show "+bridge.Altname(s.conf.IPs[0])+" tells whose it is")
+func (s *search) wanted(refused error) (bridge.Candidate, error) {
+	if refused != nil {
+		return bridge.Candidate{}, failure(codeTaken, fmt.Errorf("runtimeConfig.ips: %w", refused),
+			"ip link show ADDRESS tells whose it is; an IPv6 address is spelled with - for :")
 	}
 	s.tried = map[int]bool{}
 	c := bridge.Candidate{}

@@ -68,6 +68,9 @@ func (b *Bridge) Ensure(s Settings) (mtu int, err error) {
 			err = fmt.Errorf("bridge %s: %w", b.name, err)
 		}
 	}()
+	if s.wantsIPv6() && !hasIPv6() {
+		return 0, ErrNoIPv6
+	}
 	if s.MTU == 0 {
 		if s.MTU, err = b.uplinkMTU(); err != nil {
 			return 0, fmt.Errorf("find the uplink's MTU: %w", err)
@@ -135,6 +138,10 @@ func (s Settings) mac() net.HardwareAddr {
 	return macFor(s.Gateways[0].Addr(), gatewayIndex)
 }
 
+func (s Settings) wantsIPv6() bool {
+	return slices.ContainsFunc(s.Gateways, func(p netip.Prefix) bool { return p.Addr().Is6() })
+}
+
 func (s Settings) matches(l *link) bool {
 	return l.up && l.mtu == s.MTU && slices.Equal(l.mac, s.mac()) &&
 		l.stp == 0 && l.snooping == 0 && l.nfCall4 == 1 && l.nfCall6 == 1 &&
@@ -160,7 +167,7 @@ func (s Settings) message(index int) *message {
 
 func (b *Bridge) ensureAddresses(index int, s Settings) error {
 	wanted := s.Gateways
-	if slices.ContainsFunc(wanted, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+	if s.wantsIPv6() {
 		// Neighbour discovery for forwarded packets is sent from a link-local
 		// address or not at all (ndisc_send_ns in net/ipv6/ndisc.c).
 		wanted = append(slices.Clone(wanted), linkLocal(s.mac()))
@@ -168,10 +175,7 @@ func (b *Bridge) ensureAddresses(index int, s Settings) error {
 	for _, p := range wanted {
 		err := b.host.addAddress(index, p)
 		if p.Addr().Is6() && errors.Is(err, unix.EACCES) {
-			return fmt.Errorf("%w on it (net.ipv6.conf.%s.disable_ipv6): %w", ErrNoIPv6, b.name, err)
-		}
-		if p.Addr().Is6() && errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Errorf("%w: %w", ErrNoIPv6, err)
+			return fmt.Errorf("%w (net.ipv6.conf.%s.disable_ipv6): %w", ErrNoIPv6, b.name, err)
 		}
 		if err != nil {
 			return err

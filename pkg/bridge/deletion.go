@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deleting a veth takes the kernel about 20 ms, nearly all of it waiting for
-// grace periods, and hardly more for many at once. So a port to be deleted is
-// first put into one group of links, doomed, and then that group is deleted:
-// whichever of several callers comes first takes the others' ports along, and
-// those find theirs gone.
+// Deleting a veth takes the kernel about 20 ms, nearly all of it waiting for a
+// grace period. Callers at the same moment share that wait by themselves (16
+// took 36 ms together); one caller with many ports shares it by deleting them as
+// one group of links, this one.
 const doomed uint32 = 0x76706372 // "vpcr"
 
 // groupOf is the group of links in which a network's ports are, so that GC of
@@ -39,7 +38,21 @@ func (b *Bridge) Detach(o Owner) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up host veth %s: %w", o.PortName(), err)
 	}
-	return l.claims(), b.delete(l.name, l.index)
+	return l.claims(), b.delete(linkMessage(unix.RTM_DELLINK, 0, l.index), "host veth "+l.name)
+}
+
+// undo deletes the port that a failed Attach has made.
+func (b *Bridge) undo(o Owner) error {
+	m := linkMessage(unix.RTM_DELLINK, 0, 0).attrText(unix.IFLA_IFNAME, o.PortName())
+	return b.delete(m, "host veth "+o.PortName())
+}
+
+// delete sends a message that deletes something; that it is gone is no error.
+func (b *Bridge) delete(m *message, object string) error {
+	if err := b.host.do(m); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete %s: %w", object, err)
+	}
+	return nil
 }
 
 // Collect deletes the ports on the bridge that Attach made for the network and
@@ -47,60 +60,36 @@ func (b *Bridge) Detach(o Owner) ([]netip.Addr, error) {
 // It goes on after a failure and returns all of them joined. It looks once, so a
 // port made after the call began is never touched.
 func (b *Bridge) Collect(network string, keep []Owner) ([]netip.Addr, error) {
-	links, err := b.ports()
-	if err != nil {
+	stale, err := b.stale(network, keep)
+	if err != nil || len(stale) == 0 {
 		return nil, err
 	}
-	kept := make(map[string]bool, len(keep))
-	for _, o := range keep {
-		kept[o.PortName()] = true
-	}
-	stale := slices.DeleteFunc(links, func(l *link) bool {
-		return kept[l.name] || !l.isPort() || l.group != groupOf(network) && l.group != doomed
-	})
 	var freed []netip.Addr
 	var errs []error
 	for _, l := range stale {
-		if err := b.doom(l.name, l.index); err != nil {
-			errs = append(errs, err)
+		err := b.host.do(linkMessage(unix.RTM_SETLINK, 0, l.index).attr32(unix.IFLA_GROUP, doomed))
+		if err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("delete host veth %s: %w", l.name, err))
 			continue
 		}
 		freed = append(freed, l.claims()...)
 	}
-	if len(stale) > len(errs) {
-		if err := b.deleteDoomed(); err != nil {
-			return nil, errors.Join(append(errs, err)...)
-		}
+	if err := b.delete(linkMessage(unix.RTM_DELLINK, 0, 0).attr32(unix.IFLA_GROUP, doomed), "unlisted host veths"); err != nil {
+		return nil, errors.Join(append(errs, err)...)
 	}
 	return freed, errors.Join(errs...)
 }
 
-// delete deletes a port by its index, or by its name where that is not known;
-// it is no error if it is gone.
-func (b *Bridge) delete(port string, index int) error {
-	if err := b.doom(port, index); err != nil {
-		return err
+// stale lists the ports that Collect must delete, with those that an earlier
+// Collect left between its two steps.
+func (b *Bridge) stale(network string, keep []Owner) ([]*link, error) {
+	kept := make(map[string]bool, len(keep))
+	for _, o := range keep {
+		kept[o.PortName()] = true
 	}
-	return b.deleteDoomed()
-}
-
-func (b *Bridge) doom(port string, index int) error {
-	m := linkMessage(unix.RTM_SETLINK, 0, index).attr32(unix.IFLA_GROUP, doomed)
-	if index == 0 {
-		m.attrText(unix.IFLA_IFNAME, port)
-	}
-	if err := b.host.do(m); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete host veth %s: %w", port, err)
-	}
-	return nil
-}
-
-// deleteDoomed deletes all links in the group; that there are none is no error,
-// since another caller may have been first.
-func (b *Bridge) deleteDoomed() error {
-	err := b.host.do(linkMessage(unix.RTM_DELLINK, 0, 0).attr32(unix.IFLA_GROUP, doomed))
-	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete host veths: %w", err)
-	}
-	return nil
+	links, err := b.ports()
+	return slices.DeleteFunc(links, func(l *link) bool {
+		ours := l.isPort() && (l.group == groupOf(network) || l.group == doomed)
+		return kept[l.name] || !ours
+	}), err
 }

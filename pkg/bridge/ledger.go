@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // An Entry is a port as it stands in the ledger.
@@ -57,4 +59,21 @@ func (l *link) isPort() bool {
 	}
 	hash, err := portName.DecodeString(digits[:8])
 	return err == nil && l.mac[0] == hostMACPrefix && bytes.Equal(hash, l.mac[1:])
+}
+
+// SetHairpin switches hairpin on or off at every port that Attach made, for
+// those made under another configuration. It goes on after a failure.
+func (b *Bridge) SetHairpin(on bool) error {
+	links, err := b.ports()
+	errs := []error{err}
+	for _, l := range links {
+		if !l.isPort() || l.hairpin == on {
+			continue
+		}
+		m := linkMessage(unix.RTM_NEWLINK, 0, l.index).bridgePort(on)
+		if err := b.host.do(m); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("set hairpin of host veth %s: %w", l.name, err))
+		}
+	}
+	return errors.Join(errs...)
 }

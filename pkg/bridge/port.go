@@ -69,11 +69,12 @@ type Attachment struct {
 }
 
 // Attach makes a port on the bridge, which Ensure has prepared, and claims the
-// first candidate that is free. next is asked for one candidate after the other;
-// its error ends the search. When Attach returns an error, nothing is left of
+// first candidate that is free. next is asked for one candidate after the other
+// and told why the one before was refused, nil at first; its error ends the
+// search. When Attach returns an error, nothing is left of
 // the port, unless that error says so too; then its addresses stay claimed until
 // Detach succeeds.
-func (b *Bridge) Attach(p Port, next func() (Candidate, error)) (_ *Attachment, err error) {
+func (b *Bridge) Attach(p Port, next func(refused error) (Candidate, error)) (_ *Attachment, err error) {
 	br, err := b.find()
 	if err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", b.name, err)
@@ -83,7 +84,7 @@ func (b *Bridge) Attach(p Port, next func() (Candidate, error)) (_ *Attachment, 
 		return nil, err
 	}
 	defer ns.Close()
-	c, err := next()
+	c, err := next(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (b *Bridge) Attach(p Port, next func() (Candidate, error)) (_ *Attachment, 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.delete(p.Owner.PortName(), 0))
+			err = errors.Join(err, b.undo(p.Owner))
 		}
 	}()
 	if c, err = b.claimFirst(p.Owner, c, next); err != nil {
@@ -170,13 +171,13 @@ func nonEmpty(addresses []netip.Addr) string {
 	return fmt.Sprint(addresses)
 }
 
-func (b *Bridge) claimFirst(o Owner, c Candidate, next func() (Candidate, error)) (Candidate, error) {
+func (b *Bridge) claimFirst(o Owner, c Candidate, next func(refused error) (Candidate, error)) (Candidate, error) {
 	for {
 		err := b.claim(o.PortName(), c)
 		if !errors.Is(err, ErrTaken) {
 			return c, err
 		}
-		if c, err = next(); err != nil {
+		if c, err = next(err); err != nil {
 			return c, err
 		}
 	}
@@ -215,22 +216,24 @@ func (b *Bridge) dress(p Port) error {
 	m := linkMessage(unix.RTM_NEWLINK, 0, 0).
 		attrText(unix.IFLA_IFNAME, p.Owner.PortName()).
 		attr(unix.IFLA_IFALIAS, []byte(p.Alias)).
-		noAddrGen()
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attrText(unix.IFLA_INFO_SLAVE_KIND, kindBridge)
-		m.nest(unix.IFLA_INFO_SLAVE_DATA, func() { m.attr8(unix.IFLA_BRPORT_MODE, bit(p.Hairpin)) })
-	})
+		noAddrGen().
+		bridgePort(p.Hairpin)
 	if err := b.host.do(m); err != nil {
 		return fmt.Errorf("set up host veth %s: %w", p.Owner.PortName(), err)
 	}
 	return nil
 }
 
-func bit(set bool) uint8 {
-	if set {
-		return 1
+// bridgePort sets what a port has by being one.
+func (m *message) bridgePort(hairpin bool) *message {
+	var mode uint8
+	if hairpin {
+		mode = 1
 	}
-	return 0
+	return m.nest(unix.IFLA_LINKINFO, func() {
+		m.attrText(unix.IFLA_INFO_SLAVE_KIND, kindBridge)
+		m.nest(unix.IFLA_INFO_SLAVE_DATA, func() { m.attr8(unix.IFLA_BRPORT_MODE, mode) })
+	})
 }
 
 // withGateways returns the pod's routes, default routes first, each with its
