@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vpcroute/vpcroute/pkg/routes"
+)
+
+// exitLeft is the exit code of a cleanup that left routes of ours.
+const exitLeft exitCode = 3
+
+// cleaned is the printed form of a cleaning.
+type cleaned struct {
+	Deleted   int               `json:"deleted"`
+	Forgotten int               `json:"ledgerEntriesForgotten"`
+	Left      []leftRoute       `json:"left"`
+	Foreign   []plannedConflict `json:"foreign"`
+}
+
+type leftRoute struct {
+	Table       string `json:"table"`
+	Destination string `json:"destination"`
+	NextHop     string `json:"nextHop"`
+	Error       string `json:"error"`
+}
+
+// cleanup removes our routes and prints what is left.
+func cleanup(ctx context.Context, s settings, out io.Writer) (err error) {
+	ledger, closeLedger, err := s.openLedger()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLedger()) }()
+	s.config.Ledger = ledger
+	done, err := routes.Cleanup(ctx, s.config)
+	if printErr := printCleaned(out, newCleaned(done), s.json); printErr != nil {
+		err = errors.Join(err, printErr)
+	}
+	if err != nil {
+		return err
+	}
+	if len(done.Left) > 0 {
+		return exitLeft
+	}
+	return nil
+}
+
+func newCleaned(done routes.Cleaning) cleaned {
+	out := cleaned{Deleted: done.Deleted, Forgotten: done.Forgotten, Left: []leftRoute{}, Foreign: []plannedConflict{}}
+	for _, l := range done.Left {
+		out.Left = append(out.Left, leftRoute{l.Route.Table, destination(l.Route), string(l.Route.NextHop), l.Err.Error()})
+	}
+	for _, c := range done.Foreign {
+		out.Foreign = append(out.Foreign, plannedConflict{c.Route.Table, destination(c.Route), c.Route.NextHop, "", c.Reason})
+	}
+	return out
+}
+
+func printCleaned(out io.Writer, c cleaned, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, c)
+	}
+	for _, l := range c.Left {
+		fmt.Fprintf(out, "left: %s to %s in table %s: %s\n", l.Destination, l.NextHop, l.Table, l.Error)
+	}
+	for _, f := range c.Foreign {
+		fmt.Fprintf(out, "not ours: %s\n", f.Reason)
+	}
+	_, err := fmt.Fprintf(out, "%d of our routes deleted, %d left; %d ledger entries forgotten\n", c.Deleted, len(c.Left), c.Forgotten)
+	return err
+}

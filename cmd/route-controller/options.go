@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vpcroute/vpcroute/pkg/routes"
+	"github.com/vpcroute/vpcroute/pkg/vpc"
+	"github.com/vpcroute/vpcroute/pkg/vpc/linux"
+)
+
+// options are the flags as they were given.
+type options struct {
+	nodes        string
+	vpc          string
+	clusterCIDRs []string
+	clusterID    string
+	ledger       string
+	output       string
+	dryRun       bool
+	maxDeletes   int
+	qps          float64
+	adopt        bool
+	logFormat    string
+	logLevel     string
+	linux        linux.Config
+}
+
+func (o *options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.nodes, "nodes", "", "`file` with the Nodes, in YAML or JSON as kubectl prints them; it is watched for changes")
+	f.StringVar(&o.vpc, "vpc", "", "`kind` of route table: "+strings.Join(kinds(), ", "))
+	f.StringArrayVar(&o.clusterCIDRs, "cluster-cidr", nil, "`range` that the podCIDRs lie in; repeat it for a second family")
+	f.StringVar(&o.clusterID, "cluster-id", "default", "`name` of this cluster, by which its routes are marked; each cluster of a route table needs its own")
+	f.StringVar(&o.ledger, "ledger", "", "`file` in which routes are recorded before they are made; needed where the cloud cannot mark routes")
+	f.StringVarP(&o.output, "output", "o", "table", "`form` of what plan and cleanup print: table or json")
+	f.IntVar(&o.maxDeletes, "max-deletes", 0, "most `routes` deleted within five minutes; 0 stands for 20 % of ours, at least those of three nodes; -1 for no limit")
+	f.Float64Var(&o.qps, "qps", 0, "most `calls` per second to the cloud; 0 stands for what suits the kind of route table")
+	f.BoolVar(&o.adopt, "adopt", false, "count unmarked routes that are already as wanted as ours")
+	f.StringVar(&o.logFormat, "log-format", "text", "`form` of the log: text or json")
+	f.StringVar(&o.logLevel, "log-level", "info", "least `level` that is logged: debug, info, warn or error")
+	f.StringVar(&o.linux.Namespace, "linux-netns", "", "`path` of the network namespace whose routing table is written, for example /run/netns/vpc; this process's own when empty")
+	f.IntVar(&o.linux.Table, "linux-table", 0, "`id` of the routing table; 0 stands for the main table, or the VRF's")
+	f.StringVar(&o.linux.VRF, "linux-vrf", "", "`device` of the VRF whose routing table is written")
+	f.IntVar(&o.linux.Protocol, "linux-protocol", linux.DefaultProtocol, "route protocol `number` that marks our routes, 5 to 255")
+}
+
+// settings are the flags as they were meant.
+type settings struct {
+	nodes  string
+	ledger string
+	json   bool
+	log    logSettings
+	config routes.Config
+}
+
+// What a command needs of the flags.
+const (
+	needNodes = true
+	noNodes   = false
+)
+
+// settings reads the flags; the error names everything that is wrong.
+func (o *options) settings(nodes bool) (settings, error) {
+	var errs []error
+	s := settings{nodes: o.nodes, ledger: o.ledger, json: o.output == "json"}
+	if nodes && o.nodes == "" {
+		errs = append(errs, errors.New("--nodes is missing: name a file with the cluster's Nodes, for example --nodes nodes.yaml"))
+	}
+	if o.output != "json" && o.output != "table" {
+		errs = append(errs, fmt.Errorf("--output is %q: want table or json", o.output))
+	}
+	if o.clusterID == "" {
+		errs = append(errs, errors.New(`--cluster-id is empty: name the cluster, for example --cluster-id prod-1`))
+	}
+	if o.qps < 0 {
+		errs = append(errs, fmt.Errorf("--qps is %v: want a number of calls per second, for example 10", o.qps))
+	}
+	ranges, rangeErrs := o.ranges()
+	errs = append(errs, rangeErrs...)
+	var err error
+	if s.log, err = o.logging(); err != nil {
+		errs = append(errs, err)
+	}
+	table, rate, err := o.table(ranges)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	s.config = routes.Config{
+		Table:      table,
+		Owner:      o.clusterID,
+		Ranges:     ranges,
+		Adopt:      o.adopt,
+		MaxDeletes: o.maxDeletes,
+		Rate:       rate,
+	}
+	if o.qps > 0 {
+		s.config.Rate = o.qps
+	}
+	return s, errors.Join(errs...)
+}
+
+func (o *options) ranges() ([]netip.Prefix, []error) {
+	var ranges []netip.Prefix
+	var errs []error
+	for _, text := range o.clusterCIDRs {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("--cluster-cidr is %q: want a range, for example 10.244.0.0/16", text))
+		case p != p.Masked():
+			errs = append(errs, fmt.Errorf("--cluster-cidr is %q, which has host bits set: the range is %s", text, p.Masked()))
+		default:
+			ranges = append(ranges, p)
+		}
+	}
+	if len(errs) > 0 {
+		return ranges, errs
+	}
+	for _, err := range routes.CheckRanges(ranges) {
+		errs = append(errs, fmt.Errorf("--cluster-cidr: %w", err))
+	}
+	return ranges, errs
+}
+
+// A tableKind makes a route table from the options, and says how many calls per
+// second suit it.
+type tableKind func(o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error)
+
+var tableKinds = map[string]tableKind{
+	"linux": linuxTable,
+}
+
+func kinds() []string {
+	var names []string
+	for name := range tableKinds {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (o *options) table(ranges []netip.Prefix) (vpc.RouteTable, float64, error) {
+	make, known := tableKinds[o.vpc]
+	if !known {
+		return nil, 0, fmt.Errorf("--vpc is %q: want one of %s, for example --vpc linux", o.vpc, strings.Join(kinds(), ", "))
+	}
+	return make(o, ranges)
+}
+
+func linuxTable(o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error) {
+	c := o.linux
+	c.Owner, c.Ranges = o.clusterID, ranges
+	if c.Owner == "" {
+		c.Owner = "unnamed" // its absence is reported already
+	}
+	table, err := linux.New(c)
+	if err != nil {
+		return nil, 0, fmt.Errorf("--vpc linux: %w", err)
+	}
+	// The kernel is not an account with an allowance.
+	return table, 1000, nil
+}
