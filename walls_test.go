@@ -17,20 +17,23 @@ type importRule struct {
 // outside test/ has a row here; the first row that matches counts.
 var arrows = []importRule{
 	{
-		"./cmd/cni", []string{"./pkg/netconf", "./pkg/ipam", "./pkg/bridge"},
+		"./cmd/cni",
+		[]string{"./pkg/netconf", "./pkg/ipam", "./pkg/bridge"},
 		"the plugin is the node half: it must work with the route half, the agent and the cloud all gone",
 	},
 	{
-		"./cmd/route-controller", []string{"./pkg/routes", "./pkg/vpc", "./pkg/vpc/...", "./api/..."},
+		"./cmd/route-controller",
+		[]string{"./pkg/routes", "./pkg/routes/...", "./pkg/vpc", "./pkg/vpc/...", "./api/..."},
 		"the controller is the route half: it knows nodes by their podCIDR and nothing of bridges and ports",
 	},
 	{"./pkg/netconf", nil, "a configuration is judged by itself, the same in the plugin and the agent"},
 	{"./pkg/ipam", nil, "which address comes next is decided without the kernel, so it can be tested without it"},
 	{"./pkg/bridge", nil, "the ledger works on addresses and owners; who wants them and why is not its business"},
-	{"./pkg/node", []string{"./pkg/netconf", "./pkg/bridge"}, "the agent prepares the node half and knows nothing of routes in the VPC"},
+	{"./pkg/node", []string{"./pkg/netconf", "./pkg/ipam", "./pkg/bridge"}, "the agent prepares the node half and knows nothing of routes in the VPC"},
 	{"./pkg/vpc", nil, "a plan is a pure function of routes; clouds and Kubernetes build on it, not the other way"},
 	{"./pkg/vpc/...", []string{"./pkg/vpc"}, "one cloud's table knows no other cloud and no Kubernetes, so that each can be read, tested and removed alone"},
 	{"./pkg/routes", []string{"./pkg/vpc", "./api/..."}, "one reconciler for every cloud: it sees tables, never a cloud"},
+	{"./pkg/routes/...", []string{"./pkg/routes", "./pkg/vpc", "./api/..."}, "where Nodes, ledger and reports come from and go to is beside the reconciler, which does not know"},
 	{"./api/...", nil, "the API is types; other people's programs import it"},
 }
 
@@ -70,19 +73,23 @@ var walls = []struct {
 		"the plugin is started for every pod and talks to nobody: it needs no API server and no credentials, and starts in milliseconds",
 	},
 	{
-		[]string{"./cmd/cni"}, []string{"github.com/prometheus/..."},
+		[]string{"./cmd/cni"},
+		[]string{"github.com/prometheus/..."},
 		"a process that lives for milliseconds is not scraped; it reports in its result and its log",
 	},
 	{
-		[]string{"./cmd/cni", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"}, []string{"os/exec"},
+		[]string{"./cmd/cni", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"},
+		[]string{"os/exec"},
 		"no program of the node is needed or trusted: the kernel is spoken to over netlink",
 	},
 	{
-		[]string{"./pkg/ipam", "./pkg/netconf", "./pkg/vpc"}, []string{"github.com/vishvananda/..."},
+		[]string{"./pkg/ipam", "./pkg/netconf", "./pkg/vpc"},
+		[]string{"github.com/vishvananda/..."},
 		"decisions are made without the kernel, so that they can be tested without it",
 	},
 	{
-		[]string{"./cmd/...", "./pkg/...", "./api/..."}, []string{"./test/...", "testing"},
+		[]string{"./cmd/...", "./pkg/...", "./api/..."},
+		[]string{"./test/...", "testing"},
 		"what exists for tests is not shipped",
 	},
 }
@@ -184,11 +191,13 @@ type moduleRule struct {
 // dependency needs a row: what it is for, and where it stops.
 var modules = []moduleRule{
 	{
-		"github.com/containernetworking/cni", []string{"./cmd/cni", "./test/..."},
+		"github.com/containernetworking/cni",
+		[]string{"./cmd/cni", "./test/..."},
 		"only cmd/cni knows CNI types and codes; below it there are addresses and errors",
 	},
 	{
-		"github.com/vishvananda/netlink", []string{"./pkg/node", "./pkg/vpc/linux", "./test/..."},
+		"github.com/vishvananda/netlink",
+		[]string{"./pkg/node", "./pkg/vpc/linux", "./test/..."},
 		"the kernel is met in the packages named after its parts",
 	},
 	{"github.com/vishvananda/netns", []string{"./pkg/node", "./pkg/vpc/linux", "./test/..."}, "entering a namespace is an edge's work"},
