@@ -6,3 +6,5 @@
 // +kubebuilder:object:generate=true
 // +groupName=vpcroute.io
 package v1alpha1
+
+//go:generate go tool -modfile=../../tools/go.mod controller-gen object crd paths=. output:crd:dir=../../manifests/base/crd
