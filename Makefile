@@ -17,7 +17,8 @@ LINT    = $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 SCRIPTS = $(shell git ls-files --cached --others --exclude-standard | xargs grep -lE '^\#!.*\b(ba)?sh$$' 2>/dev/null)
 
 # What the tests and the demo call besides Go, and the packages that bring it.
-TEST_NEEDS = gcc=gcc /usr/include/stdlib.h=libc6-dev git=git ip=iproute2 nft=nftables iptables=iptables runc=runc
+TEST_NEEDS = gcc=gcc /usr/include/stdlib.h=libc6-dev git=git ip=iproute2 nft=nftables iptables=iptables sysctl=procps \
+	runc=runc containerd=containerd
 
 .PHONY: help
 help: ## print these tasks
@@ -31,6 +32,12 @@ build: ## build every command into bin/, static and stripped
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$$name ./$$dir; \
 	done
 	@ls -l bin
+
+.PHONY: demo
+demo: ## raise a VPC in a box with three nodes and show pods meet (KEEP=1 leaves it running)
+	@tools/install-missing ip=iproute2
+	@$(GO) build -o bin/demo ./test/netns/demo
+	@bin/demo
 
 .PHONY: test
 test: ## run every test, under the race detector
