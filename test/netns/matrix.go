@@ -19,13 +19,20 @@ type Cell struct {
 	Err error
 }
 
-// probes bounds how many questions are under way at once.
-const probes = 64
+const (
+	// probes bounds how many questions are under way at once.
+	probes = 64
+	// patience is how long a question is asked where an answer is expected,
+	// silence where none is: long enough for many a round trip, and an answer
+	// that comes later on a busy machine hides a fault but never invents one.
+	patience = time.Minute
+	silence  = 500 * time.Millisecond
+)
 
 // Matrix has every host ask every host, itself too, over TCP and UDP in the
-// family that like belongs to, each until it is answered or patience ends. Cells
-// are in the order from, to, network.
-func Matrix(ctx context.Context, hosts []*Host, like netip.Addr, patience time.Duration) []Cell {
+// family that like belongs to. Cells are in the order from, to, network. What is
+// expected decides only how long a question waits for its answer.
+func Matrix(ctx context.Context, hosts []*Host, like netip.Addr, expect func(from, to *Host) bool) []Cell {
 	var cells []Cell
 	for _, from := range hosts {
 		for _, to := range hosts {
@@ -35,17 +42,24 @@ func Matrix(ctx context.Context, hosts []*Host, like netip.Addr, patience time.D
 	var running sync.WaitGroup
 	slots := make(chan struct{}, probes)
 	for i := range cells {
-		c := &cells[i]
+		slots <- struct{}{}
 		running.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			c.Sight, c.Err = Ask(ctx, c.From.Namespace, c.Network, c.To.Address(like))
+			cells[i].ask(ctx, like, expect)
+			<-slots
 		})
 	}
 	running.Wait()
 	return cells
+}
+
+func (c *Cell) ask(ctx context.Context, like netip.Addr, expect func(from, to *Host) bool) {
+	wait := silence
+	if expect(c.From, c.To) {
+		wait = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	c.Sight, c.Err = Ask(ctx, c.From.Namespace, c.Network, c.To.Address(like))
 }
 
 // Expect says who can reach whom when exactly the podCIDRs of these nodes have

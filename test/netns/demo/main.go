@@ -33,7 +33,11 @@ func run() int {
 	programs := flag.String("programs", "", "directory of the built vpcroute and route-controller; built from this module when empty")
 	flag.Parse()
 	// A closed terminal or pipe is no reason to leave anything behind either.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	var err error
 	switch verb := flag.Arg(0); verb {

@@ -17,12 +17,9 @@ import (
 
 const (
 	module = "github.com/vpcroute/vpcroute"
-	// silence is how long a question may stay unanswered where no answer is
-	// expected, patience where one is.
-	silence  = 500 * time.Millisecond
-	patience = 10 * time.Second
-	// routeTime is how long the controller may take to follow a change.
-	routeTime = 30 * time.Second
+	// waitTime is how long anything that must happen may take, for example the
+	// controller to follow a change.
+	waitTime = 30 * time.Second
 )
 
 // A demo is one run of the story.
@@ -162,7 +159,7 @@ func join(addresses []netip.Addr) string {
 
 func (d *demo) before(ctx context.Context) error {
 	d.step("Before there are routes: who reaches whom, asked over TCP and UDP, %s", d.families())
-	if err := d.ask(ctx, silence); err != nil {
+	if err := d.ask(ctx); err != nil {
 		return err
 	}
 	d.say("No pod reaches a pod of another node: the VPC has never heard of their addresses.")
@@ -178,16 +175,17 @@ func (d *demo) families() string {
 
 // ask prints the matrix and fails where it is not what routes to these nodes'
 // pods should make it.
-func (d *demo) ask(ctx context.Context, patience time.Duration, routed ...*netns.Node) error {
+func (d *demo) ask(ctx context.Context, routed ...*netns.Node) error {
+	expected := netns.Expect(routed...)
 	var cells []netns.Cell
 	for _, cluster := range d.box.ClusterCIDRs {
-		cells = append(cells, netns.Matrix(ctx, d.box.Hosts(), cluster.Addr(), patience)...)
+		cells = append(cells, netns.Matrix(ctx, d.box.Hosts(), cluster.Addr(), expected)...)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	d.matrix(d.box.Hosts(), cells)
-	return errors.Join(netns.Judge(cells, netns.Expect(routed...))...)
+	return errors.Join(netns.Judge(cells, expected)...)
 }
 
 // program starts the controller and shows what it writes.
@@ -208,7 +206,7 @@ func (d *demo) program(ctx context.Context) error {
 
 // routes waits until the VPC's route table leads to the pods of just these nodes.
 func (d *demo) routes(ctx context.Context, nodes ...*netns.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, routeTime)
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	err := d.box.AwaitRoutes(ctx, netns.RoutesTo(nodes...)...)
 	if err == nil || d.controller == nil {
@@ -250,7 +248,7 @@ func (d *demo) nodeOf(r netns.Route) string {
 
 func (d *demo) after(ctx context.Context) error {
 	d.step("With routes")
-	if err := d.ask(ctx, patience, d.box.Nodes...); err != nil {
+	if err := d.ask(ctx, d.box.Nodes...); err != nil {
 		return err
 	}
 	d.say("Everyone reaches everyone, and is seen under an address of its own: no NAT, no overlay.")
@@ -297,7 +295,7 @@ func (d *demo) departure(ctx context.Context) error {
 	if err := d.routes(ctx, d.box.Nodes...); err != nil {
 		return err
 	}
-	return d.ask(ctx, patience, d.box.Nodes...)
+	return d.ask(ctx, d.box.Nodes...)
 }
 
 func (d *demo) leave(ctx context.Context, staying []*netns.Node) error {
@@ -314,7 +312,7 @@ func (d *demo) leave(ctx context.Context, staying []*netns.Node) error {
 	if err := d.table(); err != nil {
 		return err
 	}
-	return d.ask(ctx, silence, staying...)
+	return d.ask(ctx, staying...)
 }
 
 // remove takes everything away.
@@ -341,7 +339,7 @@ func (d *demo) keep(ctx context.Context) error {
 		return err
 	}
 	from, to := d.box.Nodes[0].Pods[0], d.box.Nodes[1].Pods[0]
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	if _, err := netns.Ask(ctx, from.Namespace, "tcp", to.Addresses[0]); err != nil {
 		return fmt.Errorf("the kept servers do not answer: %w", err)
@@ -357,6 +355,14 @@ func (d *demo) keep(ctx context.Context) error {
 		fmt.Sprintf("ip netns exec %s bash -c 'head -1 </dev/tcp/%s/%d'\tas whom %s sees %s", from.Namespace.Name, to.Addresses[0], netns.Port, to.Name, from.Name),
 		fmt.Sprintf("cat %s\tthe Nodes; change them and the routes follow", d.box.NodesFile()),
 		fmt.Sprintf("cat %s\twhat the controller did", d.controller.LogFile),
-		"go run ./test/netns/demo down\tremoves all of this")
+		invocation()+" down\tremoves all of this")
 	return nil
+}
+
+// invocation is how this program is called: what "go run" builds is gone afterwards.
+func invocation() string {
+	if strings.Contains(os.Args[0], "go-build") {
+		return "go run ./test/netns/demo"
+	}
+	return os.Args[0]
 }
