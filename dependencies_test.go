@@ -62,7 +62,7 @@ func internal(path string) bool {
 // from is time and memory on every node.
 const (
 	maxPluginBytes    = 4 << 20
-	maxPluginPackages = 130
+	maxPluginPackages = 115
 )
 
 func TestPluginStaysSmall(t *testing.T) {

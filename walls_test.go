@@ -26,6 +26,11 @@ var arrows = []importRule{
 		[]string{"./pkg/routes", "./pkg/routes/...", "./pkg/vpc", "./pkg/vpc/...", "./api/..."},
 		"the controller is the route half: it knows nodes by their podCIDR and nothing of bridges and ports",
 	},
+	{
+		"./cmd/node-agent",
+		[]string{"./pkg/netconf", "./pkg/ipam", "./pkg/bridge", "./pkg/node"},
+		"the agent is the node half: it asks nothing of the route half and of no cloud",
+	},
 	{"./pkg/netconf", nil, "a configuration is judged by itself, the same in the plugin and the agent"},
 	{"./pkg/ipam", nil, "which address comes next is decided without the kernel, so it can be tested without it"},
 	{"./pkg/bridge", nil, "the ledger works on addresses and owners; who wants them and why is not its business"},
@@ -76,6 +81,16 @@ var walls = []struct {
 		[]string{"./cmd/cni"},
 		[]string{"github.com/prometheus/..."},
 		"a process that lives for milliseconds is not scraped; it reports in its result and its log",
+	},
+	{
+		[]string{"./cmd/cni", "./cmd/node-agent", "./pkg/node", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"},
+		[]string{"./pkg/vpc/...", "./pkg/routes/...", "github.com/tencentcloud/..."},
+		"no node has anything to do with the cloud's interface, so none needs its credentials",
+	},
+	{
+		[]string{"./cmd/route-controller", "./pkg/routes/...", "./pkg/vpc/..."},
+		[]string{"./pkg/netconf", "./pkg/ipam", "./pkg/bridge", "./pkg/node"},
+		"the route half knows nodes by their podCIDR alone, so any plugin may use it",
 	},
 	{
 		[]string{"./cmd/cni", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"},
@@ -187,13 +202,17 @@ type moduleRule struct {
 	reason string
 }
 
+// kubernetes are the packages that know its objects. Not so pkg/vpc and below,
+// which a program without Kubernetes may use, nor the plugin.
+var kubernetes = []string{"./cmd/node-agent", "./cmd/route-controller", "./pkg/node", "./pkg/routes/...", "./test/..."}
+
 // modules says who may import packages of which module, tests aside. A new
 // dependency needs a row: what it is for, and where it stops.
 var modules = []moduleRule{
 	{
 		"github.com/containernetworking/cni",
-		[]string{"./cmd/cni", "./test/..."},
-		"only cmd/cni knows CNI types and codes; below it there are addresses and errors",
+		[]string{"./cmd/cni", "./pkg/node", "./test/..."},
+		"cmd/cni knows CNI's types and codes, and the agent finds out with libcni which of a node's configurations wins; below them there are addresses and errors",
 	},
 	{
 		"github.com/vishvananda/netlink",
@@ -203,13 +222,21 @@ var modules = []moduleRule{
 	{"github.com/vishvananda/netns", []string{"./pkg/node", "./pkg/vpc/linux", "./test/..."}, "entering a namespace is an edge's work"},
 	{"github.com/google/nftables", []string{"./pkg/node"}, "the packet filter belongs to the agent; the plugin adds no rule per pod"},
 	{"github.com/coreos/go-iptables", []string{"./pkg/node"}, "the packet filter belongs to the agent; the plugin adds no rule per pod"},
-	{"golang.org/x/sys", []string{"./cmd/...", "./pkg/bridge", "./pkg/ipam", "./pkg/node", "./pkg/vpc/linux", "./test/..."}, "system calls belong to the edges"},
+	{
+		"golang.org/x/sys",
+		[]string{"./cmd/...", "./pkg/bridge", "./pkg/ipam", "./pkg/node", "./pkg/routes/file", "./pkg/vpc/linux", "./test/..."},
+		"system calls belong to the edges",
+	},
 	{"golang.org/x/time", []string{"./pkg/routes", "./pkg/vpc/..."}, "rates are kept where a cloud is asked"},
 	{"github.com/tencentcloud/tencentcloud-sdk-go", []string{"./pkg/vpc/tencent"}, "one cloud, one package"},
-	{"k8s.io/api", []string{"./cmd/route-controller", "./pkg/routes", "./test/..."}, "Nodes are read in pkg/routes and the commands"},
-	{"k8s.io/apimachinery", []string{"./api/...", "./cmd/route-controller", "./pkg/routes", "./test/..."}, "objects are read in pkg/routes and the commands"},
-	{"k8s.io/client-go", []string{"./cmd/route-controller", "./pkg/routes", "./test/..."}, "the API server is asked by pkg/routes and the commands"},
-	{"sigs.k8s.io/yaml", []string{"./cmd/route-controller", "./pkg/routes", "./test/..."}, "YAML is read where Kubernetes objects are"},
+	{"k8s.io/api", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},
+	{"k8s.io/apimachinery", append([]string{"./api/..."}, kubernetes...), "Kubernetes is met in pkg/routes, in the agent and in their commands"},
+	{"k8s.io/client-go", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},
+	{"sigs.k8s.io/yaml", kubernetes, "YAML is read where Kubernetes' objects are"},
+	{"sigs.k8s.io/json", kubernetes, "JSON with the case of Kubernetes' objects is read where they are"},
+	{"github.com/prometheus/client_golang", []string{"./cmd/node-agent"}, "commands serve metrics; packages count in types of their own"},
+	{"github.com/spf13/cobra", []string{"./cmd/node-agent", "./cmd/route-controller"}, "verbs and flags are a command's; the plugin has neither"},
+	{"github.com/spf13/pflag", []string{"./cmd/node-agent", "./cmd/route-controller"}, "verbs and flags are a command's; the plugin has neither"},
 	{"github.com/google/go-cmp", nil, "for tests alone: it panics where a program should not"},
 }
 
