@@ -16,11 +16,11 @@ import (
 
 const adminToken = "admin"
 
-// auditPolicy records each request of a service account once it is answered, so
+// auditPolicy records each request of a service account when it is answered, so
 // that a test can compare what an account did with what it may do.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 rules:
 - level: Metadata
   userGroups: ["system:serviceaccounts"]
