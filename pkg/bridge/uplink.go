@@ -40,7 +40,8 @@ func (b *Bridge) smallestMTU() (int, error) {
 			return 0, err
 		}
 		for _, r := range routes {
-			if seen[r.link] {
+			// Every link with IPv6 has a link-local route, in use or not.
+			if seen[r.link] || r.dst.Addr().IsLinkLocalUnicast() {
 				continue
 			}
 			seen[r.link] = true
