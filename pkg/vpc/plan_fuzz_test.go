@@ -124,7 +124,7 @@ func (w *world) apply(t *testing.T, changes []Change) {
 
 // FuzzPlan checks what must hold for any input.
 func FuzzPlan(f *testing.F) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(500) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
