@@ -79,10 +79,7 @@ func TestPreflight(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRouter(t)
 			r.config.Ranges = tt.ranges
-			for line := range strings.Lines(tt.setup) {
-				fields := strings.Fields(line)
-				r.Run(t, fields[0], fields[1:]...)
-			}
+			r.Run(t, "sh", "-ec", tt.setup)
 			table := r.table(t)
 			if tt.node != "" {
 				addr := netip.MustParseAddr(tt.node)
