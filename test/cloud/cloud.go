@@ -80,6 +80,8 @@ type Answer struct {
 type Fault struct {
 	// Operation is the path.Match pattern of the calls; "" is every call.
 	Operation string
+	// Writes spares the calls that change nothing.
+	Writes bool
 	// After is how many matching calls pass before the fault is due.
 	After int
 	// Times is how many calls it hits; 0 is all of them.
@@ -211,7 +213,7 @@ func (f *Frame) admit(c *Call) (trouble Fault, wait time.Duration) {
 		}
 	}
 	for _, x := range f.faults {
-		if !matches(c.Operation, x.Operation) {
+		if !matches(c.Operation, x.Operation) || x.Writes && !c.Write {
 			continue
 		}
 		x.seen++

@@ -14,6 +14,9 @@ func Direct(h http.Handler) http.RoundTripper { return direct{h} }
 type direct struct{ handler http.Handler }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	answered := make(chan *http.Response, 1)
 	go func() {
 		// A dropped connection is the one panic that a handler may end in.

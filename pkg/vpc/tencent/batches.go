@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	vpcapi "github.com/tencentcloud/tencentcloud-sdk-go/tencentcloud/vpc/v20170312"
 
@@ -46,7 +47,9 @@ func kindOf(c vpc.Change) kind {
 // the fault lies with single entries. A rate limit or a missing permission
 // ends the whole: the rest is answered with it, untried.
 func (t *routeTables) Apply(ctx context.Context, changes []vpc.Change) []error {
-	run := &routesRun{routeTables: t, changes: changes, errs: make([]error, len(changes))}
+	t.pair.forget()
+	defer t.pair.forget()
+	run := &routesRun{routeTables: t, changes: slices.Clone(changes), errs: make([]error, len(changes))}
 	for _, table := range run.tables() {
 		run.apply(ctx, table)
 	}
@@ -65,16 +68,7 @@ type routesRun struct {
 // tables checks the changes and lists the tables of the good ones, in order.
 func (r *routesRun) tables() (tables []string) {
 	for i, c := range r.changes {
-		if r.errs[i] = checkChange(c); r.errs[i] != nil {
-			continue
-		}
-		if was, ok := taken(c); ok {
-			if _, err := handleOf(was); err != nil {
-				r.errs[i] = invalidChange(c, err.Error())
-				continue
-			}
-		}
-		if !slices.Contains(tables, c.Route.Table) {
+		if r.errs[i] = checkChange(c); r.errs[i] == nil && !slices.Contains(tables, c.Route.Table) {
 			tables = append(tables, c.Route.Table)
 		}
 	}
@@ -84,10 +78,8 @@ func (r *routesRun) tables() (tables []string) {
 func (r *routesRun) apply(ctx context.Context, table string) {
 	byKind := map[kind][]int{}
 	order := []kind{replacing, enabling}
-	for i, c := range r.changes {
-		if r.errs[i] != nil || c.Route.Table != table {
-			continue
-		}
+	for _, i := range r.identified(ctx, table) {
+		c := r.changes[i]
 		k := kindOf(c)
 		if !slices.Contains(order, k) {
 			order = append(order, k)
@@ -95,10 +87,98 @@ func (r *routesRun) apply(ctx context.Context, table string) {
 		byKind[k] = append(byKind[k], i)
 	}
 	for _, k := range order {
+		if k == creating {
+			byKind[k] = r.unclaimed(ctx, table, byKind[k])
+		}
 		for batch := range slices.Chunk(byKind[k], r.config.BatchSize) {
 			r.write(ctx, table, k, batch)
 		}
 	}
+}
+
+// identified returns the changes of a table, each with the handle of the entry
+// that it takes away, and answers those whose entry is gone. A caller that made
+// a route and has not listed it since knows no handle: the entry is then found
+// by what it does, and only if it carries our mark.
+func (r *routesRun) identified(ctx context.Context, table string) (changes []int) {
+	var nameless []int
+	for i, c := range r.changes {
+		if r.errs[i] != nil || c.Route.Table != table {
+			continue
+		}
+		if was, ok := taken(c); ok && was.ID == "" {
+			nameless = append(nameless, i)
+		}
+		changes = append(changes, i)
+	}
+	if len(nameless) == 0 {
+		return changes
+	}
+	now, err := r.entries(ctx, table, 0)
+	if err != nil {
+		r.refuse(nameless, err)
+	}
+	for _, i := range nameless {
+		c := &r.changes[i]
+		was, _ := taken(*c)
+		found, there := now.find(was)
+		switch {
+		case err != nil:
+		case !there:
+			r.settle(now, kindOf(*c), []int{i})
+		case found.Owner != r.config.Owner || found.ID == "":
+			r.errs[i] = invalidChange(*c, fmt.Sprintf("%s by %s is not this cluster's", was.Destination, was.NextHop))
+		case c.Op == vpc.Delete:
+			c.Route.ID = found.ID
+		default:
+			c.Old.ID = found.ID
+		}
+	}
+	return slices.DeleteFunc(changes, func(i int) bool {
+		was, ok := taken(r.changes[i])
+		return ok && was.ID == ""
+	})
+}
+
+// unclaimed returns the creates whose destinations have no entry yet, and
+// answers the others. The cloud may not: it takes a second machine for a range
+// and splits the packets between the two. A look at what was read a moment ago
+// is enough, unless it finds something.
+func (r *routesRun) unclaimed(ctx context.Context, table string, creates []int) (rest []int) {
+	if len(creates) == 0 {
+		return nil
+	}
+	for _, age := range []time.Duration{momentAgo, 0} {
+		now, err := r.entries(ctx, table, age)
+		if err != nil {
+			r.refuse(creates, err)
+			return nil
+		}
+		if !slices.ContainsFunc(creates, func(i int) bool { return len(now.byDestination[r.changes[i].Route.Destination]) > 0 }) {
+			return creates
+		}
+		if age == 0 {
+			rest = r.settle(now, creating, creates)
+		}
+	}
+	return rest
+}
+
+// entries returns a table's entries, read no longer than age ago.
+func (r *routesRun) entries(ctx context.Context, table string, age time.Duration) (entryIndex, error) {
+	tables, ok := r.view.get(age)
+	if !ok {
+		var err error
+		if tables, err = r.read(ctx); err != nil {
+			return entryIndex{}, err
+		}
+	}
+	for _, t := range tables {
+		if value(t.RouteTableId) == table {
+			return indexEntries(t.RouteSet), nil
+		}
+	}
+	return entryIndex{}, vpc.Errorf(vpc.NotFound, "VPC %s has no route table %s", r.config.VpcID, table)
 }
 
 // write makes one batch, in parts if it must.
@@ -115,8 +195,7 @@ func (r *routesRun) write(ctx context.Context, table string, k kind, batch []int
 		return
 	}
 	if stops(err) {
-		r.halt = err
-		r.fail(batch, err)
+		r.refuse(batch, err)
 		return
 	}
 	r.refused++
@@ -154,6 +233,14 @@ func (r *routesRun) room(ctx context.Context, t *vpcapi.RouteTable) int {
 	return max(0, most-countUsed(t.RouteSet))
 }
 
+// refuse is fail for an error that may concern all further calls.
+func (r *routesRun) refuse(batch []int, err error) {
+	if stops(err) {
+		r.halt = err
+	}
+	r.fail(batch, err)
+}
+
 // fail answers changes with an error.
 func (r *routesRun) fail(batch []int, err error) {
 	wait, _ := vpc.RetryAfter(err)
@@ -170,9 +257,8 @@ func (r *routesRun) send(ctx context.Context, table string, k kind, batch []int)
 		c := r.changes[i]
 		entries[n] = entryFor(c.Route, r.config.Owner)
 		if was, ok := taken(c); ok {
-			handle, _ := handleOf(was) // tables has seen it
-			entries[n].RouteItemId, entries[n].RouteId = handle.RouteItemId, handle.RouteId
-			items = append(items, handle.RouteItemId)
+			entries[n].RouteItemId, entries[n].RouteId = handleOf(was)
+			items = append(items, entries[n].RouteItemId)
 		}
 		if k == deleting {
 			entries[n] = &vpcapi.Route{RouteItemId: entries[n].RouteItemId, RouteId: entries[n].RouteId}
@@ -265,6 +351,16 @@ func indexEntries(entries []*vpcapi.Route) entryIndex {
 	return x
 }
 
+// find returns the entry with the destination and next hop of a route.
+func (x entryIndex) find(like vpc.Route) (r vpc.Route, ok bool) {
+	all := x.byDestination[like.Destination]
+	i := slices.IndexFunc(all, func(r vpc.Route) bool { return r.NextHop == like.NextHop })
+	if i < 0 {
+		return vpc.Route{}, false
+	}
+	return all[i], true
+}
+
 // leads is true when an entry has the destination and the next hop of a wanted
 // route, switched on or not.
 func (x entryIndex) leads(want vpc.Route) bool {
@@ -275,7 +371,8 @@ func (x entryIndex) leads(want vpc.Route) bool {
 
 // enabled is leads for entries that are switched on.
 func (x entryIndex) enabled(want vpc.Route) bool {
-	return slices.ContainsFunc(x.byDestination[want.Destination], func(r vpc.Route) bool { return r.NextHop == want.NextHop })
+	_, ok := x.find(want)
+	return ok
 }
 
 func (x entryIndex) hops(d netip.Prefix) (hops []vpc.NextHop) {

@@ -8,11 +8,17 @@ import (
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
 
-// A Secret is a string that is never printed: every format of it, JSON
-// included, gives "[secret]".
-type Secret string
+// A Secret is a text that is never printed: every format of it, JSON included,
+// gives "[secret]". It is behind a pointer because fmt does not ask the methods
+// of unexported fields, and prints pointers inside of them as numbers.
+type Secret struct{ text *string }
 
 const secretText = "[secret]"
+
+// NewSecret hides a text.
+func NewSecret(text string) Secret { return Secret{&text} }
+
+func (s Secret) reveal() string { return value(s.text) }
 
 // Format prints the same whatever the verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(secretText)) }
@@ -119,7 +125,7 @@ func (e *keysError) Unwrap() error { return e.err }
 func (k *keyring) GetCredential() (id, key, token string) {
 	<-k.turn
 	defer func() { k.turn <- struct{}{} }()
-	return k.keys.ID, string(k.keys.Key), string(k.keys.Token)
+	return k.keys.ID, k.keys.Key.reveal(), k.keys.Token.reveal()
 }
 
 // GetSecretId returns the key pair's name.

@@ -28,9 +28,6 @@ const (
 func routeOf(table string, e *vpcapi.Route) vpc.Route {
 	r := vpc.Route{Table: table}
 	r.Destination, r.Text = parseDestination(cmp.Or(value(e.DestinationCidrBlock), value(e.DestinationIpv6CidrBlock)))
-	if !r.Destination.IsValid() && r.Text == "" {
-		r.Text = "(no destination)"
-	}
 	if value(e.GatewayType) == toMachine {
 		r.NextHop = vpc.NextHop(value(e.GatewayId))
 	}
@@ -49,20 +46,15 @@ func routeOf(table string, e *vpcapi.Route) vpc.Route {
 
 // handleOf names the entry that a listed route stands for, by both of its keys:
 // the vendor recommends the item id throughout and demands the number in places.
-func handleOf(r vpc.Route) (*vpcapi.Route, error) {
-	item, number, ok := strings.Cut(r.ID, "/")
-	n, err := strconv.ParseUint(number, 10, 64)
-	if !ok || err != nil || item == "" && n == 0 {
-		return nil, fmt.Errorf("entry %q is not one that can be changed", r.ID)
+func handleOf(r vpc.Route) (item *string, number *uint64) {
+	id, digits, _ := strings.Cut(r.ID, "/")
+	if id != "" {
+		item = &id
 	}
-	e := &vpcapi.Route{}
-	if item != "" {
-		e.RouteItemId = &item
+	if n, err := strconv.ParseUint(digits, 10, 64); err == nil && n != 0 {
+		number = &n
 	}
-	if n != 0 {
-		e.RouteId = &n
-	}
-	return e, nil
+	return item, number
 }
 
 // entryFor is the entry that a wanted route asks for.

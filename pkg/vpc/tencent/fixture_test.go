@@ -3,9 +3,11 @@ package tencent_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
@@ -25,6 +27,15 @@ var (
 	clusterCIDR = netip.MustParsePrefix("10.244.0.0/16")
 	bothModes   = []tencent.Mode{tencent.GlobalRoute, tencent.VPC}
 )
+
+func addrs(texts ...string) (addresses []netip.Addr) {
+	for _, s := range texts {
+		addresses = append(addresses, netip.MustParseAddr(s))
+	}
+	return addresses
+}
+
+func bodyOf(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
 // A world is an emulated account: one VPC with two subnets, each with a route
 // table of its own, and a cluster route table.
@@ -46,7 +57,7 @@ func newWorld(mode tencent.Mode, options ...func(*emulated.Options)) *world {
 	e.AddSubnet(theVPC, "subnet-far", netip.MustParsePrefix("10.1.0.0/18"), farTable)
 	w := &world{Emulator: e, config: tencent.Config{
 		Mode: mode, Region: o.Region, VpcID: theVPC, Owner: theCluster, ClusterCIDRs: []netip.Prefix{clusterCIDR},
-		Credentials: tencent.StaticCredentials(o.SecretID, tencent.Secret(o.SecretKey), ""),
+		Credentials: tencent.StaticCredentials(o.SecretID, tencent.NewSecret(o.SecretKey), tencent.Secret{}),
 		Endpoint:    tencent.Endpoint{URL: "http://tencent.test", Transport: cloud.Direct(e)},
 		Version:     "0.0.0-test",
 		// Tests that do not look at the pace need not wait for it.
@@ -108,7 +119,9 @@ func (w *world) vpcRoutes(table string) (lines []string) {
 
 // address and podCIDR are those of machine i: 10.0.0.(i+10) and 10.244.i.0/24,
 // for i below 256.
-func address(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte((i + 10) / 256), byte((i + 10) % 256)}) }
+func address(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 0, byte((i + 10) / 256), byte((i + 10) % 256)})
+}
 
 func podCIDR(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)

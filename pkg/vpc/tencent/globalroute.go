@@ -1,6 +1,7 @@
 package tencent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type globalRoute struct {
 	api   *client
 	owner string
 	want  clusterTable
-	used  recent[int] // entries in the table
+	pair  recent[[]clusterRoute] // what Limits read, for the List after it
 }
 
 func newGlobalRoute(ctx context.Context, c Config, api *client) (*globalRoute, error) {
@@ -71,11 +72,13 @@ func (t *globalRoute) NextHop(_ context.Context, node vpc.Node, family vpc.Famil
 
 // List returns the table's routes, all marked ours.
 func (t *globalRoute) List(ctx context.Context) ([]vpc.Route, error) {
-	found, err := t.api.clusterRoutes(ctx, t.want.RouteTableName)
-	if err != nil {
-		return nil, err
+	found, ok := t.pair.take(pairLifetime)
+	if !ok || ctx.Err() != nil {
+		var err error
+		if found, err = t.api.clusterRoutes(ctx, t.want.RouteTableName); err != nil {
+			return nil, err
+		}
 	}
-	t.used.put(len(found))
 	routes := make([]vpc.Route, len(found))
 	for i, r := range found {
 		routes[i] = vpc.Route{Table: t.want.RouteTableName, NextHop: vpc.NextHop(r.GatewayIP), Owner: t.owner}
@@ -88,24 +91,20 @@ func (t *globalRoute) List(ctx context.Context) ([]vpc.Route, error) {
 func parseDestination(s string) (netip.Prefix, string) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p != p.Masked() {
-		return netip.Prefix{}, s
+		return netip.Prefix{}, cmp.Or(s, "(no destination)")
 	}
 	return p, ""
 }
 
-// Limits tells the table's size, as the last List of the past minute saw it if
-// there was one; the cloud does not tell its maximum.
+// Limits tells the table's size; the cloud does not tell its maximum.
 func (t *globalRoute) Limits(ctx context.Context) (vpc.Limits, error) {
-	used, ok := t.used.get(viewLifetime)
-	if !ok {
-		found, err := t.api.clusterRoutes(ctx, t.want.RouteTableName)
-		if err != nil {
-			return vpc.Limits{}, err
-		}
-		used = len(found)
+	found, err := t.api.clusterRoutes(ctx, t.want.RouteTableName)
+	if err != nil {
+		return vpc.Limits{}, err
 	}
+	t.pair.put(found)
 	return vpc.Limits{
-		Tables:   []vpc.TableLimits{{Table: t.want.RouteTableName, Used: used}},
+		Tables:   []vpc.TableLimits{{Table: t.want.RouteTableName, Used: len(found)}},
 		Families: []vpc.Family{vpc.IPv4},
 	}, nil
 }
@@ -117,6 +116,8 @@ func (t *globalRoute) Limits(ctx context.Context) (vpc.Limits, error) {
 // answered with it, untried. Afterwards the table is read once, if anything
 // failed, and what it holds decides.
 func (t *globalRoute) Apply(ctx context.Context, changes []vpc.Change) []error {
+	t.pair.forget()
+	defer t.pair.forget()
 	errs := make([]error, len(changes))
 	for i, c := range changes {
 		errs[i] = t.check(c)
@@ -167,12 +168,12 @@ func (r *clusterRun) apply(ctx context.Context, group []int) {
 
 func (r *clusterRun) one(ctx context.Context, group []int, i int) error {
 	c := r.changes[i]
-	if err := r.remove(ctx, i); err != nil || c.Op == vpc.Delete {
-		return err
+	if c.Op == vpc.Delete {
+		return r.remove(ctx, i)
 	}
-	for _, j := range group {
-		if r.inTheWay(j, c.Route) {
-			if err := r.remove(ctx, j); err != nil {
+	for _, j := range append([]int{i}, group...) {
+		if j == i || r.inTheWay(j, c.Route) {
+			if err := r.remove(ctx, j); err != nil && !r.gone(ctx, j, err) {
 				return &vpc.Error{Class: vpc.ClassOf(err), Op: describe(c), Err: fmt.Errorf("%s is in the way and stays: %w", entry(r.changes[j]), err)}
 			}
 		}
@@ -217,6 +218,17 @@ func (r *clusterRun) remove(ctx context.Context, i int) error {
 	})
 	r.removed[i] = err == nil
 	return err
+}
+
+// gone is true when an entry whose removal failed is not there after all.
+func (r *clusterRun) gone(ctx context.Context, i int, err error) bool {
+	if stops(err) {
+		return false
+	}
+	found, listErr := r.table.List(ctx)
+	old, _ := taken(r.changes[i])
+	r.removed[i] = listErr == nil && indexRoutes(found).judge(vpc.Change{Op: vpc.Delete, Route: old}) == nil
+	return r.removed[i]
 }
 
 // call makes a call unless an earlier answer forbids it, and names it.

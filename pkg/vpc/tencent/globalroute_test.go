@@ -254,7 +254,7 @@ func TestOddClusterRoutesAreListed(t *testing.T) {
 	}
 	want := []vpc.Route{
 		{Table: theCluster, Text: "10.244.1.5/24", NextHop: "10.0.0.11", Owner: theCluster},
-		{Table: theCluster, Owner: theCluster},
+		{Table: theCluster, Text: "(no destination)", Owner: theCluster},
 		{Table: theCluster, Destination: podCIDR(2), NextHop: "10.0.0.12", Owner: theCluster},
 	}
 	if d := cmp.Diff(want, routes, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {

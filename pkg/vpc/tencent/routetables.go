@@ -26,6 +26,7 @@ type routeTables struct {
 	config Config
 
 	view  recent[[]*vpcapi.RouteTable] // all tables of the VPC
+	pair  recent[[]*vpcapi.RouteTable] // what Limits read, for the List after it
 	quota recent[int]                  // routes that a table takes
 	nets  recent[[]subnet]
 	fetch sync.Mutex // one reading of the subnets at a time
@@ -183,9 +184,12 @@ func (t *routeTables) subnets(ctx context.Context, age time.Duration) ([]subnet,
 
 // List returns the entries of the managed tables.
 func (t *routeTables) List(ctx context.Context) ([]vpc.Route, error) {
-	tables, err := t.read(ctx)
-	if err != nil {
-		return nil, err
+	tables, ok := t.pair.take(pairLifetime)
+	if !ok || ctx.Err() != nil {
+		var err error
+		if tables, err = t.read(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var routes []vpc.Route
 	for _, x := range t.managed(tables) {
@@ -196,10 +200,9 @@ func (t *routeTables) List(ctx context.Context) ([]vpc.Route, error) {
 	return routes, nil
 }
 
-// Limits tells how full the managed tables are, as the last List of the past
-// minute saw them if there was one.
+// Limits tells how full the managed tables are.
 func (t *routeTables) Limits(ctx context.Context) (vpc.Limits, error) {
-	tables, err := t.recentTables(ctx)
+	tables, err := t.read(ctx)
 	if err != nil {
 		return vpc.Limits{}, err
 	}
@@ -207,6 +210,7 @@ func (t *routeTables) Limits(ctx context.Context) (vpc.Limits, error) {
 	if err != nil {
 		return vpc.Limits{}, err
 	}
+	t.pair.put(tables)
 	limits := vpc.Limits{Families: []vpc.Family{vpc.IPv4}, Batch: t.config.BatchSize}
 	for _, x := range t.managed(tables) {
 		limits.Tables = append(limits.Tables, vpc.TableLimits{Table: value(x.RouteTableId), Used: countUsed(x.RouteSet), Max: most})

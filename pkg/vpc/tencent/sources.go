@@ -98,7 +98,7 @@ func fromEnvironment(o CredentialOptions) (Credentials, error) {
 	case key == "":
 		return nil, denied("credentials: TENCENTCLOUD_SECRET_ID is set, but TENCENTCLOUD_SECRET_KEY is not")
 	}
-	return static{"the environment", Keys{ID: id, Key: Secret(key), Token: Secret(o.Getenv("TENCENTCLOUD_TOKEN"))}}, nil
+	return static{"the environment", Keys{ID: id, Key: NewSecret(key), Token: NewSecret(o.Getenv("TENCENTCLOUD_TOKEN"))}}, nil
 }
 
 // A file is a credentials file in the SDK's form: "secret_id = …" and
@@ -150,8 +150,8 @@ func (f file) read() (Keys, error) {
 			values[strings.TrimSpace(name)] = strings.TrimSpace(value)
 		}
 	}
-	keys := Keys{ID: values["secret_id"], Key: Secret(values["secret_key"])}
-	if keys.ID == "" || keys.Key == "" {
+	keys := Keys{ID: values["secret_id"], Key: NewSecret(values["secret_key"])}
+	if keys.ID == "" || keys.Key.reveal() == "" {
 		return Keys{}, fmt.Errorf("%s: no secret_id and secret_key in section [default]", string(f))
 	}
 	return keys, nil
@@ -239,7 +239,7 @@ func (r *cvmRole) get(ctx context.Context, name string) ([]byte, error) {
 func temporary(id, key, token string, expires int64) Keys {
 	end := time.Unix(expires, 0)
 	return Keys{
-		ID: id, Key: Secret(key), Token: Secret(token),
+		ID: id, Key: NewSecret(key), Token: NewSecret(token),
 		Renew:   end.Add(-min(renewEarly, time.Until(end)/2)),
 		Expires: end,
 	}

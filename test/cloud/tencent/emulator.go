@@ -103,6 +103,9 @@ type Options struct {
 	Key string
 	// ThrottleCode is answered to calls over their rate.
 	ThrottleCode string
+	// Skew is how far the API's time of day is ahead of the caller's. Signatures
+	// and keys are judged by it and not by the frame's Clock, which a test steps.
+	Skew time.Duration
 	// SeeAfter is how long reads lag behind writes.
 	SeeAfter time.Duration
 }
@@ -167,6 +170,9 @@ func (e *Emulator) DocumentedRates() {
 		e.Limit(bucket(100), action)
 	}
 }
+
+// timeOfDay is the time by which signatures and keys are judged.
+func (e *Emulator) timeOfDay() time.Time { return time.Now().Add(e.options.Skew) }
 
 // Deny takes permissions away; an action is named without its service.
 func (e *Emulator) Deny(actions ...string) {

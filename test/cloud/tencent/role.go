@@ -31,7 +31,7 @@ func (e *Emulator) Revoke() {
 func (e *Emulator) issue() (id string, k key) {
 	n := e.number()
 	id = fmt.Sprintf("AKIDtemporary%d", n)
-	k = key{secret: fmt.Sprintf("secret%d", n), token: fmt.Sprintf("token%d", n), expires: e.Clock.Now().Add(roleLifetime)}
+	k = key{secret: fmt.Sprintf("secret%d", n), token: fmt.Sprintf("token%d", n), expires: e.timeOfDay().Add(roleLifetime)}
 	e.keys[id] = k
 	return id, k
 }

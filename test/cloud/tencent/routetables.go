@@ -233,18 +233,18 @@ func (e *Emulator) checkTwins(t routeTable, r Route, self string) *problem {
 	return nil
 }
 
-// find returns the index of the route that a request names, by the keys that
-// the emulator takes.
-func (e *Emulator) find(t *routeTable, r Route, missing string) (int, *problem) {
+// find returns the index of the route that a request names, by the given kind
+// of key.
+func find(t *routeTable, r Route, key, missing string) (int, *problem) {
 	item, number := r.RouteItemId, r.RouteId
-	switch e.options.Key {
+	switch key {
 	case NumberKey:
 		item = ""
 	case ItemKey:
 		number = 0
 	}
 	if item == "" && number == 0 {
-		return 0, problemf("InvalidParameterValue.Malformed", "the route is not named by %s", e.options.Key)
+		return 0, problemf("InvalidParameterValue.Malformed", "the route is not named by %s", key)
 	}
 	i := slices.IndexFunc(t.routes, func(x Route) bool {
 		return (item == "" || x.RouteItemId == item) && (number == 0 || x.RouteId == number)
@@ -261,7 +261,7 @@ func (e *Emulator) find(t *routeTable, r Route, missing string) (int, *problem) 
 func (e *Emulator) replaceRoutes(q routesRequest) (any, *problem) {
 	var old []Route
 	done, p := e.edit(q, func(t *routeTable, r Route) (Route, *problem) {
-		i, p := e.find(t, r, "UnsupportedOperation.RecordNotExists")
+		i, p := find(t, r, e.options.Key, "UnsupportedOperation.RecordNotExists")
 		if p != nil {
 			return r, p
 		}
@@ -280,7 +280,7 @@ func (e *Emulator) replaceRoutes(q routesRequest) (any, *problem) {
 
 func (e *Emulator) deleteRoutes(q routesRequest) (any, *problem) {
 	done, p := e.edit(q, func(t *routeTable, r Route) (Route, *problem) {
-		i, p := e.find(t, r, "ResourceNotFound")
+		i, p := find(t, r, e.options.Key, "ResourceNotFound")
 		if p != nil {
 			return r, p
 		}
@@ -320,7 +320,7 @@ func (e *Emulator) toggle(q switchRequest, on bool) (any, *problem) {
 		batch.Routes = append(batch.Routes, Route{RouteItemId: id})
 	}
 	_, p := e.edit(batch, func(t *routeTable, r Route) (Route, *problem) {
-		i, p := e.find(t, r, "ResourceNotFound")
+		i, p := find(t, r, EitherKey, "ResourceNotFound")
 		if p != nil {
 			return r, p
 		}

@@ -30,7 +30,7 @@ func (e *Emulator) authenticate(r *http.Request, service string, body []byte) *p
 	if err != nil {
 		return problemf("AuthFailure.InvalidAuthorization", "X-TC-Timestamp: %v", err)
 	}
-	at, now := time.Unix(seconds, 0).UTC(), e.Clock.Now()
+	at, now := time.Unix(seconds, 0).UTC(), e.timeOfDay()
 	if d := now.Sub(at); d > clockSkew || d < -clockSkew {
 		return problemf("AuthFailure.SignatureExpire", "the request's time is %s off", d.Round(time.Second))
 	}

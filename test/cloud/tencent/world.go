@@ -191,6 +191,11 @@ func (e *Emulator) AddClusterTable(name, vpc string, cidr netip.Prefix) {
 	e.change(func(next tables) { next.cluster[name] = clusterTable{vpc: vpc, cidr: cidr} })
 }
 
+// RemoveClusterTable deletes a cluster route table with its routes.
+func (e *Emulator) RemoveClusterTable(name string) {
+	e.change(func(next tables) { delete(next.cluster, name) })
+}
+
 // AddClusterRoute adds an entry to a cluster route table, unchecked.
 func (e *Emulator) AddClusterRoute(table string, destination netip.Prefix, gateway netip.Addr) {
 	e.change(func(next tables) {
