@@ -124,8 +124,19 @@ type Frame struct {
 	limits []limit
 	faults []*fault
 	random *rand.Rand
+	watch  func(Call)
 
 	effects
+}
+
+// A Stand is an emulator that is run by hand.
+type Stand struct {
+	*Frame
+	// Handler answers the calls.
+	Handler http.Handler
+	// Usage returns the lines that make the product talk to the handler at url:
+	// "export NAME=value" for the environment and, behind "#", the command.
+	Usage func(url string) string
 }
 
 type limit struct {
@@ -243,6 +254,17 @@ func (f *Frame) record(c Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
+	if f.watch != nil {
+		f.watch(c)
+	}
+}
+
+// Watch has see called with every call as it is logged, one at a time, until it
+// is called with nil.
+func (f *Frame) Watch(see func(Call)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watch = see
 }
 
 // Calls returns the log of the calls that match any of the patterns, or of all

@@ -10,7 +10,6 @@ package tencent
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
@@ -20,7 +19,7 @@ import (
 func New(ctx context.Context, c Config) (vpc.RouteTable, error) {
 	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("tencent: %w", err)
+		return nil, err
 	}
 	api := newClient(c)
 	if c.Mode == GlobalRoute {

@@ -1,0 +1,63 @@
+package tencent
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+
+	"github.com/vpcroute/vpcroute/test/cloud"
+)
+
+// What stands in the VPC of an emulator that is run by hand.
+const (
+	handVPC    = "vpc-hand0001"
+	handTable  = "rtb-hand0001"
+	handSubnet = "subnet-hand01"
+)
+
+// ByHand adds the emulator's flags and returns what makes it: one VPC with one
+// subnet, one VPC route table and some machines.
+func ByHand(f *flag.FlagSet) func() (cloud.Stand, error) {
+	o := Defaults()
+	var subnet string
+	var machines int
+	var rates bool
+	f.StringVar(&subnet, "subnet", "172.31.0.0/24", "range of the VPC and of its one subnet")
+	f.IntVar(&machines, "machines", 20, "machines in the subnet, at its addresses from .11 on")
+	f.IntVar(&o.RoutesPerTable, "routes-per-table", o.RoutesPerTable, "routes that a VPC route table takes")
+	f.BoolVar(&rates, "rates", true, "limit the calls to the documented rates")
+	f.BoolVar(&o.TwinCodes, "twin-codes", false, "answer the second family of each error code")
+	f.BoolVar(&o.ECMP, "ecmp", false, "take a second machine for a range")
+	f.BoolVar(&o.PartialBatches, "partial-batches", false, "keep the entries in front of a bad one")
+	f.DurationVar(&o.SeeAfter, "see-after", 0, "how long reads lag behind writes")
+	return func() (cloud.Stand, error) {
+		p, err := netip.ParsePrefix(subnet)
+		if err != nil {
+			return cloud.Stand{}, fmt.Errorf("--subnet: %w", err)
+		}
+		e := New(o)
+		if rates {
+			e.DocumentedRates()
+		}
+		e.AddVPC(handVPC, p)
+		e.AddTable(handVPC, handTable, nil)
+		e.AddSubnet(handVPC, handSubnet, p, handTable)
+		a := p.Addr()
+		for i := range 10 + machines {
+			if a = a.Next(); i >= 10 {
+				e.AddMachines(handVPC, a)
+			}
+		}
+		return cloud.Stand{Frame: e.Frame, Handler: e, Usage: e.usage}, nil
+	}
+}
+
+func (e *Emulator) usage(url string) string {
+	return fmt.Sprintf(`export TENCENTCLOUD_SECRET_ID=%s
+export TENCENTCLOUD_SECRET_KEY=%s
+# route-controller --nodes nodes.yaml --cluster-id demo --cluster-cidr 10.244.0.0/16 \
+#   --vpc tencent --tencent-region %s --tencent-vpc-id %s --tencent-endpoint %s \
+#   --tencent-mode global-route --tencent-create-table
+# (or --tencent-mode vpc, without --tencent-create-table, for the table %s)`,
+		e.options.SecretID, e.options.SecretKey, e.options.Region, handVPC, url, handTable)
+}
