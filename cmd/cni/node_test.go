@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
 
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
@@ -37,15 +40,62 @@ func newNode(t testing.TB, conf map[string]any) *node {
 		"stateDir": filepath.Join(dir, "state"), "logFile": filepath.Join(dir, "cni.log"),
 	}
 	maps.Copy(n.conf, conf)
-	n.Run(t, "sh", "-ec", `
-		ip link add uplink type veth peer name vpc
-		ip link set vpc up
-		ip link set uplink up
-		ip addr add 192.168.0.11/24 dev uplink
-		ip -6 addr add fd00:192::11/64 dev uplink nodad
-		ip route add default via 192.168.0.1
-		sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`)
+	if err := n.Do(prepare); err != nil {
+		t.Fatal(err)
+	}
 	return n
+}
+
+// prepare gives the namespace an uplink and forwarding. It does so without
+// starting programs, since some tests need hundreds of nodes.
+func prepare() error {
+	uplink := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}, PeerName: "vpc"}
+	if err := netlink.LinkAdd(uplink); err != nil {
+		return err
+	}
+	vpc, err := netlink.LinkByName("vpc")
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr("192.168.0.11/24")
+	return errors.Join(err,
+		netlink.LinkSetUp(vpc), netlink.LinkSetUp(uplink), netlink.AddrAdd(uplink, address),
+		netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(192, 168, 0, 1)}),
+		os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0),
+		os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0))
+}
+
+// ports returns the altnames of each of a node's ports, by the port's name, and
+// those of other links too.
+func (n *node) ports(t testing.TB) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	if err := n.Do(func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if a := l.Attrs(); strings.HasPrefix(a.Name, "pod") || len(a.AltNames) > 0 {
+				out[a.Name] = a.AltNames
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// has tells whether a namespace has a link of that name or altname.
+func has(t testing.TB, ns *sandbox.Namespace, link string) bool {
+	t.Helper()
+	err := ns.Do(func() error {
+		_, err := netlink.LinkByName(link)
+		return err
+	})
+	var notFound netlink.LinkNotFoundError
+	if err != nil && !errors.As(err, &notFound) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // A request is one call of the plugin.
@@ -68,11 +118,15 @@ type answer struct {
 func (n *node) call(t testing.TB, r request) answer {
 	t.Helper()
 	cmd := exec.Command(n.plugin)
-	cmd.Env = []string{
+	cmd.Env = r.env()
+	return n.run(t, cmd, n.stdin(t, r))
+}
+
+func (r request) env() []string {
+	return []string{
 		"CNI_COMMAND=" + r.verb, "CNI_CONTAINERID=" + r.container, "CNI_NETNS=" + r.netns,
 		"CNI_IFNAME=" + r.ifName, "CNI_ARGS=" + r.args, "CNI_PATH=/opt/cni/bin",
 	}
-	return n.run(t, cmd, n.stdin(t, r))
 }
 
 func (n *node) stdin(t testing.TB, r request) string {

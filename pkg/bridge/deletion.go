@@ -38,13 +38,32 @@ func (b *Bridge) Detach(o Owner) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up host veth %s: %w", o.PortName(), err)
 	}
-	return l.claims(), b.delete(linkMessage(unix.RTM_DELLINK, 0, l.index), "host veth "+l.name)
+	err = b.delete(linkMessage(unix.RTM_DELLINK, 0, l.index), "host veth "+l.name)
+	if errors.Is(err, errNoAnswer) {
+		if _, lookErr := b.host.linkByIndex(l.index); errors.Is(lookErr, unix.ENODEV) {
+			err = nil
+		}
+	}
+	return l.claims(), err
 }
 
 // undo deletes the port that a failed Attach has made.
 func (b *Bridge) undo(o Owner) error {
 	m := linkMessage(unix.RTM_DELLINK, 0, 0).attrText(unix.IFLA_IFNAME, o.PortName())
 	return b.delete(m, "host veth "+o.PortName())
+}
+
+// undoUnclaimed deletes the port that an Attach may have made. One that claims
+// addresses is that of an earlier call.
+func (b *Bridge) undoUnclaimed(o Owner) error {
+	l, err := b.host.linkByName(o.PortName())
+	if errors.Is(err, unix.ENODEV) || err == nil && len(l.claims()) > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up host veth %s: %w", o.PortName(), err)
+	}
+	return b.undo(o)
 }
 
 // delete sends a message that deletes something; that it is gone is no error.

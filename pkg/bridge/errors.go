@@ -27,6 +27,8 @@ var (
 	// errInterrupted: links kept changing while they were listed.
 	errInterrupted = errors.New("the list kept changing while it was read")
 	errMalformed   = errors.New("malformed message from the kernel")
+	// errNoAnswer: the kernel may or may not have done what it was asked.
+	errNoAnswer = errors.New("the kernel's answer was lost")
 )
 
 // A MismatchError is the one thing in which an attachment differs from what it

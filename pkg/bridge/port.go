@@ -139,7 +139,11 @@ func (b *Bridge) create(p Port, bridge int, ns *os.File, mac net.HardwareAddr) e
 			})
 		})
 	})
-	if err := b.host.do(m); err != nil {
+	err := b.host.do(m)
+	if errors.Is(err, errNoAnswer) {
+		return errors.Join(err, b.undoUnclaimed(p.Owner))
+	}
+	if err != nil {
 		return b.explainCreate(p, err)
 	}
 	return nil

@@ -107,8 +107,11 @@ func (c *conn) exchange(m *message, flags uint16) ([][]byte, error) {
 func (c *conn) receive() (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
-		if err == nil || !errors.Is(err, unix.EINTR) {
-			return n, os.NewSyscallError("recvfrom", err)
+		if err == nil {
+			return n, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
 		}
 	}
 }
