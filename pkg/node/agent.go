@@ -57,6 +57,8 @@ type Report struct {
 	Waiting string
 	// Changed says what was brought into place, in words.
 	Changed []string
+	// RulesWritten is true when the masquerade rules were not as they should be.
+	RulesWritten bool
 	// Warnings are things that somebody else has to see to.
 	Warnings []string
 	// Drifts are kernel settings as they were found, before the repair of ours.
@@ -152,7 +154,7 @@ func (a *Agent) firewall(n Node, _ *ipam.Pool, r *Report) error {
 		return nil
 	}
 	changed, err := a.Firewall.Ensure(a.Masquerade(n.PodCIDRs))
-	if changed {
+	if r.RulesWritten = changed; changed {
 		r.changed("wrote the masquerade rules")
 	}
 	return err
