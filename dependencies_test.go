@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-//go:generate go test -run=^TestDependencies$ -update .
+//go:generate go test -run=^Test(Dependencies|Licenses)$ -update .
 
 var update = flag.Bool("update", false, "write the lists of dependencies instead of comparing them")
 
