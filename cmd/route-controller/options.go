@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +31,7 @@ type options struct {
 	logFormat    string
 	logLevel     string
 	linux        linux.Config
+	clouds       map[string]cloud
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
@@ -47,6 +50,11 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.linux.Table, "linux-table", 0, "`id` of the routing table; 0 stands for the main table, or the VRF's")
 	f.StringVar(&o.linux.VRF, "linux-vrf", "", "`device` of the VRF whose routing table is written")
 	f.IntVar(&o.linux.Protocol, "linux-protocol", linux.DefaultProtocol, "route protocol `number` that marks our routes, 5 to 255")
+	o.clouds = map[string]cloud{}
+	for name, option := range clouds {
+		o.clouds[name] = option()
+		o.clouds[name].bind(f)
+	}
 }
 
 // settings are the flags as they were meant.
@@ -65,7 +73,7 @@ const (
 )
 
 // settings reads the flags; the error names everything that is wrong.
-func (o *options) settings(nodes bool) (settings, error) {
+func (o *options) settings(ctx context.Context, nodes bool) (settings, error) {
 	var errs []error
 	s := settings{nodes: o.nodes, ledger: o.ledger, json: o.output == "json"}
 	if nodes && o.nodes == "" {
@@ -86,7 +94,7 @@ func (o *options) settings(nodes bool) (settings, error) {
 	if s.log, err = o.logging(); err != nil {
 		errs = append(errs, err)
 	}
-	table, rate, err := o.table(ranges)
+	table, rate, err := o.table(ctx, ranges)
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -127,29 +135,35 @@ func (o *options) ranges() ([]netip.Prefix, []error) {
 	return ranges, errs
 }
 
-// A tableKind makes a route table from the options, and says how many calls per
-// second suit it.
-type tableKind func(o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error)
-
-var tableKinds = map[string]tableKind{
-	"linux": linuxTable,
+// A cloud is a kind of route table that --vpc names, with its own flags. Each is
+// in a file of its own, which a build tag leaves out (-tags no_tencent).
+type cloud interface {
+	// bind adds the flags.
+	bind(f *pflag.FlagSet)
+	// open makes the route table, and says how many calls per second suit it.
+	open(ctx context.Context, o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error)
 }
 
+// clouds makes the clouds that this program was built with, by name.
+var clouds = map[string]func() cloud{}
+
+const onLinux = "linux"
+
 func kinds() []string {
-	var names []string
-	for name := range tableKinds {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq([]string{onLinux}, maps.Keys(clouds))
 	slices.Sort(names)
 	return names
 }
 
-func (o *options) table(ranges []netip.Prefix) (vpc.RouteTable, float64, error) {
-	make, known := tableKinds[o.vpc]
+func (o *options) table(ctx context.Context, ranges []netip.Prefix) (vpc.RouteTable, float64, error) {
+	if o.vpc == onLinux {
+		return linuxTable(o, ranges)
+	}
+	c, known := o.clouds[o.vpc]
 	if !known {
 		return nil, 0, fmt.Errorf("--vpc is %q: want one of %s, for example --vpc linux", o.vpc, strings.Join(kinds(), ", "))
 	}
-	return make(o, ranges)
+	return c.open(ctx, o, ranges)
 }
 
 func linuxTable(o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error) {

@@ -21,7 +21,7 @@ when it ends. "route-controller cleanup" removes them.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := o.settings(needNodes)
+			s, err := o.settings(cmd.Context(), needNodes)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ when it ends. "route-controller cleanup" removes them.`,
 			Short: "Print what the controller would change, with reasons, and change nothing",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				s, err := o.settings(needNodes)
+				s, err := o.settings(cmd.Context(), needNodes)
 				if err != nil {
 					return err
 				}
@@ -54,7 +54,7 @@ the ledger says of them. End the controller first: one at work makes the routes
 again. The exit code is 0 when none of ours is left, and 3 when some are.`,
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				s, err := o.settings(noNodes)
+				s, err := o.settings(cmd.Context(), noNodes)
 				if err != nil {
 					return err
 				}
