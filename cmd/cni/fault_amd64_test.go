@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -29,16 +28,6 @@ func (n *node) wantClean(t testing.TB, p *pod, when string) {
 	}
 	if len(entries) > 1 {
 		t.Errorf("%s: left in the state directory: %v", when, entries)
-	}
-}
-
-// waitClean waits for the kernel to destroy what died with a namespace.
-func (n *node) waitClean(t testing.TB, when string) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(n.ports(t)) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: left on the node: %s", when, n.ports(t))
-		}
 	}
 }
 

@@ -12,11 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 
+	"github.com/vpcroute/vpcroute/pkg/bridge"
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
@@ -215,5 +217,27 @@ func (p *pod) del(t testing.TB) {
 	t.Helper()
 	if a := p.node.call(t, p.request("DEL")); a.err != nil || a.stdout != "" {
 		t.Fatalf("DEL: %v\n%s%s", a.err, a.stdout, a.stderr)
+	}
+}
+
+func owner(p *pod) bridge.Owner { return bridge.Owner{ContainerID: p.id, IfName: "eth0"} }
+
+// log is what the plugin has logged so far, one line per call.
+func (n *node) log(t testing.TB) string {
+	t.Helper()
+	b, err := os.ReadFile(n.conf["logFile"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// waitClean waits for the kernel to destroy what died with a namespace.
+func (n *node) waitClean(t testing.TB, when string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(n.ports(t)) > 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: left on the node: %s", when, n.ports(t))
+		}
 	}
 }

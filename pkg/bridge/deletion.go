@@ -17,11 +17,12 @@ import (
 const doomed uint32 = 0x76706372 // "vpcr"
 
 // groupOf is the group of links in which a network's ports are, so that GC of
-// one network never touches those of another.
+// one network never touches those of another. It is a positive number, since
+// iproute2 prints it signed.
 func groupOf(network string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(network))
-	if g := h.Sum32(); g != 0 && g != doomed {
+	if g := h.Sum32() >> 1; g != 0 && g != doomed {
 		return g
 	}
 	return 1
