@@ -51,8 +51,8 @@ type Cluster struct {
 
 	where     Where
 	dir       string
-	etcd      *process
-	apiserver *process
+	etcd      *Process
+	apiserver *Process
 	port      int
 }
 
@@ -69,11 +69,15 @@ func Start(t testing.TB, where Where) *Cluster {
 	}
 	t.Cleanup(func() {
 		// In this order: an API server whose etcd is gone waits for it.
-		c.apiserver.end(t)
-		c.etcd.end(t)
+		for _, p := range []*Process{c.apiserver, c.etcd} {
+			if p.cmd != nil && !p.Ended() {
+				p.Thaw(t)
+				_ = p.Stop(t) // what it has to say is in its log
+			}
+		}
 	})
-	c.etcd.start(t)
-	c.apiserver.start(t)
+	c.etcd.Start(t)
+	c.apiserver.Start(t)
 	c.WaitReady(t)
 	return c
 }
@@ -90,9 +94,9 @@ func (c *Cluster) configure(t testing.TB) error {
 		return err
 	}
 	etcdURL := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	c.etcd = &process{
+	c.etcd = &Process{
 		in:      c.where.Namespace,
-		program: program(t, "go.etcd.io/etcd/server/v3"),
+		program: server(t, "go.etcd.io/etcd/server/v3"),
 		logFile: filepath.Join(c.dir, "etcd.log"),
 		args: []string{
 			"--data-dir=" + filepath.Join(c.dir, "etcd"),
@@ -103,9 +107,9 @@ func (c *Cluster) configure(t testing.TB) error {
 			"--log-level=warn",
 		},
 	}
-	c.apiserver = &process{
+	c.apiserver = &Process{
 		in:      c.where.Namespace,
-		program: program(t, "k8s.io/kubernetes/cmd/kube-apiserver"),
+		program: server(t, "k8s.io/kubernetes/cmd/kube-apiserver"),
 		logFile: filepath.Join(c.dir, "kube-apiserver.log"),
 		args: append(files.flags(),
 			"--etcd-servers="+etcdURL,
@@ -188,8 +192,8 @@ func (c *Cluster) WaitReady(t testing.TB) {
 		if err == nil {
 			return
 		}
-		for _, p := range []*process{c.etcd, c.apiserver} {
-			if p.ended() {
+		for _, p := range []*Process{c.etcd, c.apiserver} {
+			if p.Ended() {
 				t.Fatalf("%s ended:\n%s", filepath.Base(p.program), p.tail(40))
 			}
 		}
@@ -200,26 +204,10 @@ func (c *Cluster) WaitReady(t testing.TB) {
 	}
 }
 
-// StopServer ends the API server and leaves etcd running. Clients see refused
-// connections until StartServer.
-func (c *Cluster) StopServer(t testing.TB) {
-	t.Helper()
-	c.apiserver.end(t)
-}
-
-// StartServer starts the API server again and waits until it is ready.
-func (c *Cluster) StartServer(t testing.TB) {
-	t.Helper()
-	c.apiserver.start(t)
-	c.WaitReady(t)
-}
-
-// FreezeServer stops the API server from running, so that clients' connections
-// stay open and no answer comes, until the returned function is called.
-func (c *Cluster) FreezeServer(t testing.TB) (thaw func()) {
-	t.Helper()
-	return c.apiserver.freeze(t)
-}
+// Server is the API server's process. Ended alone, without etcd, it can be
+// started again; clients meanwhile see refused connections, and with a frozen
+// one, no answers.
+func (c *Cluster) Server() *Process { return c.apiserver }
 
 // writeFile writes one file of the control plane.
 func (c *Cluster) writeFile(name string, content []byte) (path string, err error) {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +15,9 @@ import (
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
-// A process is a server that can be started again after it ended. The sandbox's
-// process namespace takes it along if the test dies.
-type process struct {
+// A Process is a program at work that can be started again after it has ended.
+// The sandbox's process namespace takes it along if the test dies.
+type Process struct {
 	program string
 	args    []string
 	in      *sandbox.Namespace
@@ -24,9 +25,26 @@ type process struct {
 
 	cmd  *exec.Cmd
 	done chan struct{}
+	err  error // valid once done is closed
 }
 
-func (p *process) start(t testing.TB) {
+// NewProcess prepares a program to run inside a network namespace, or in that
+// of the test when in is nil. It is ended with the test.
+func NewProcess(t testing.TB, in *sandbox.Namespace, program string, args ...string) *Process {
+	p := &Process{program: program, args: args, in: in, logFile: filepath.Join(t.TempDir(), "log")}
+	t.Cleanup(func() {
+		if p.cmd != nil && !p.Ended() {
+			p.Kill(t)
+		}
+		if t.Failed() {
+			t.Logf("%s %v printed:\n%s", filepath.Base(p.program), p.args, p.Log())
+		}
+	})
+	return p
+}
+
+// Start starts the process.
+func (p *Process) Start(t testing.TB) {
 	t.Helper()
 	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -44,29 +62,35 @@ func (p *process) start(t testing.TB) {
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		p.err = cmd.Wait()
 		close(done)
 	}()
 	p.cmd, p.done = cmd, done
 }
 
-// end makes the process end, if it runs, and waits until it has.
-func (p *process) end(t testing.TB) {
+// Stop makes the process end by SIGTERM and waits until it has. It returns how
+// the process ended: nil for code 0.
+func (p *Process) Stop(t testing.TB) error {
 	t.Helper()
-	if p.cmd == nil || p.ended() {
-		return
-	}
 	p.signal(t, syscall.SIGTERM)
 	select {
 	case <-p.done:
+		return p.err
 	case <-time.After(patience):
-		p.signal(t, syscall.SIGKILL)
-		<-p.done
-		t.Errorf("%s did not end within %s of SIGTERM", filepath.Base(p.program), patience)
+		p.Kill(t)
+		return fmt.Errorf("%s did not end within %s of SIGTERM", filepath.Base(p.program), patience)
 	}
 }
 
-func (p *process) ended() bool {
+// Kill makes the process end by SIGKILL and waits until it has.
+func (p *Process) Kill(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	<-p.done
+}
+
+// Ended is true when the process has ended.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
 		return true
@@ -75,38 +99,48 @@ func (p *process) ended() bool {
 	}
 }
 
-func (p *process) freeze(t testing.TB) (thaw func()) {
+// Freeze stops the process from running, until Thaw or the end of the test. Its
+// connections stay open meanwhile.
+func (p *Process) Freeze(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
-	thaw = sync.OnceFunc(func() { p.signal(t, syscall.SIGCONT) })
-	t.Cleanup(thaw)
-	return thaw
 }
 
-func (p *process) signal(t testing.TB, s syscall.Signal) {
+// Thaw lets a frozen process go on.
+func (p *Process) Thaw(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
+func (p *Process) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("%s: send %s: %v", filepath.Base(p.program), s, err)
 	}
 }
 
-// tail returns the last lines of the log.
-func (p *process) tail(lines int) string {
+// Log returns what the process has printed, over all its starts.
+func (p *Process) Log() string {
 	text, err := os.ReadFile(p.logFile)
 	if err != nil {
 		return err.Error()
 	}
-	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return string(text)
+}
+
+// tail returns the last lines of the log.
+func (p *Process) tail(lines int) string {
+	all := strings.Split(strings.TrimSpace(p.Log()), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-var programs sync.Map // package path → func() (string, error)
+var servers sync.Map // package path → func() (string, error)
 
-// program returns the path of a server, which is built when the build cache
-// does not hold it: minutes then, a second or two later.
-func program(t testing.TB, pkg string) string {
+// server returns the path of a server's program, which is built when the build
+// cache does not hold it: minutes then, a second or two later.
+func server(t testing.TB, pkg string) string {
 	t.Helper()
-	once, _ := programs.LoadOrStore(pkg, sync.OnceValues(func() (string, error) {
+	once, _ := servers.LoadOrStore(pkg, sync.OnceValues(func() (string, error) {
 		cmd := exec.Command("go", "tool", "-n", pkg)
 		cmd.Dir = "servers" // a module of its own, below the package that is tested
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
