@@ -31,7 +31,7 @@ func (c *onTencent) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.config.Region, "tencent-region", "", "`region` of the VPC, for example ap-guangzhou")
 	f.StringVar(&c.config.VpcID, "tencent-vpc-id", "", "`id` of the VPC, for example vpc-f49l6u0z")
 	f.StringArrayVar(&c.config.Tables, "tencent-table", nil, "name of the cluster route table (the cluster id when left out), or `id` of a VPC route table (repeat it for more)")
-	f.StringVar(&c.config.TableTag, "tencent-table-tag", "", "`key=value` that the VPC route tables to write to are tagged with; without it and --tencent-table they are those that the nodes' subnets use")
+	f.StringVar(&c.config.TableTag, "tencent-table-tag", "", "`key=value` that the VPC route tables to write to are tagged with; without it and --tencent-table they are those that subnets of the VPC use")
 	f.BoolVar(&c.config.CreateTable, "tencent-create-table", false, "make the cluster route table if it does not exist")
 	f.IntVar(&c.config.BatchSize, "tencent-batch-size", tencent.DefaultBatchSize, "most `routes` in one call of mode vpc, 1 to 100")
 	f.DurationVar(&c.config.CallTimeout, "tencent-timeout", tencent.DefaultCallTimeout, "`time` that one call of the API may take")

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -47,4 +48,36 @@ func (f *Frame) Effect(routes []Route) {
 		return
 	}
 	f.Clock.AfterFunc(f.EffectDelay, show)
+}
+
+// Programmer returns a Program that keeps a kernel's table in step: it calls put
+// for what is new or leads elsewhere, and remove for what is gone or drops its
+// packets. One table stands for all, so of several routes to one range the first
+// counts. What goes wrong is told to failed.
+func Programmer(put func(netip.Prefix, netip.Addr) error, remove func(netip.Prefix) error, failed func(error)) func([]Route) {
+	there := map[netip.Prefix]netip.Addr{}
+	tell := func(err error) {
+		if err != nil {
+			failed(err)
+		}
+	}
+	return func(routes []Route) {
+		want := map[netip.Prefix]netip.Addr{}
+		for _, r := range slices.Backward(routes) {
+			if r.Via.IsValid() {
+				want[r.Destination] = r.Via
+			}
+		}
+		for destination, via := range want {
+			if there[destination] != via {
+				tell(put(destination, via))
+			}
+		}
+		for destination := range there {
+			if !want[destination].IsValid() {
+				tell(remove(destination))
+			}
+		}
+		there = want
+	}
 }

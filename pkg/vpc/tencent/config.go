@@ -61,8 +61,9 @@ type Config struct {
 	// when empty), of VPC the ids ("rtb-…").
 	Tables []string
 	// TableTag selects, in mode VPC, the tables of the VPC with this tag, as
-	// "key=value". With neither Tables nor TableTag the tables are found: those
-	// that the nodes' subnets use, and those that hold routes of ours.
+	// "key=value". With neither Tables nor TableTag they are those that subnets
+	// of the VPC use, and those that still hold routes of ours. That does not wait
+	// for nodes to be seen, and machines in subnets without nodes reach pods too.
 	TableTag string
 	// CreateTable makes the cluster route table when it is not there.
 	CreateTable bool

@@ -32,7 +32,7 @@ type routeTables struct {
 	fetch sync.Mutex // one reading of the subnets at a time
 
 	mu    sync.Mutex
-	inUse map[string]bool // subnets in which nodes were seen
+	inUse map[string]bool // subnets in which nodes were seen, for Preflight
 }
 
 // A subnet is a range of the VPC and the table that its machines use.
@@ -97,8 +97,6 @@ func (t *routeTables) recentTables(ctx context.Context) ([]*vpcapi.RouteTable, e
 
 // managed picks the tables that are written to.
 func (t *routeTables) managed(tables []*vpcapi.RouteTable) []*vpcapi.RouteTable {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(tables), func(x *vpcapi.RouteTable) bool { return !t.manages(x) })
 }
 
@@ -111,9 +109,8 @@ func (t *routeTables) manages(x *vpcapi.RouteTable) bool {
 			return value(tag.Key)+"="+value(tag.Value) == t.config.TableTag
 		})
 	}
-	nodes := slices.ContainsFunc(x.AssociationSet, func(a *vpcapi.RouteTableAssociation) bool { return t.inUse[value(a.SubnetId)] })
 	ours := slices.ContainsFunc(x.RouteSet, func(e *vpcapi.Route) bool { return routeOf("", e).Owner == t.config.Owner })
-	return nodes || ours
+	return len(x.AssociationSet) > 0 || ours
 }
 
 // NextHop returns the node's internal address that lies in a subnet of the VPC.

@@ -311,8 +311,8 @@ func TestTablesBySelection(t *testing.T) {
 		{"by two ids", func(c *tencent.Config) { c.Tables = []string{farTable, theTable} }, []vpc.Node{node(1), far}, []string{farTable, theTable}, ""},
 		{"by id without a VPC id", func(c *tencent.Config) { c.VpcID = "" }, []vpc.Node{node(1)}, []string{theTable}, ""},
 		{"by tag", func(c *tencent.Config) { c.Tables, c.TableTag = nil, "vpcroute=yes" }, []vpc.Node{node(1)}, []string{theTable}, ""},
-		{"found by the nodes' subnets", func(c *tencent.Config) { c.Tables = nil }, []vpc.Node{node(1)}, []string{theTable}, ""},
-		{"found in two subnets", func(c *tencent.Config) { c.Tables = nil }, []vpc.Node{node(1), far}, []string{farTable, theTable}, ""},
+		{"those that subnets use", func(c *tencent.Config) { c.Tables = nil }, []vpc.Node{node(1), far}, []string{farTable, theTable}, ""},
+		{"those that subnets use, before any node was seen", func(c *tencent.Config) { c.Tables = nil }, nil, []string{farTable, theTable}, ""},
 		// R068: subnet and table are named, no silent success.
 		{"a node in a subnet of another table", func(*tencent.Config) {}, []vpc.Node{node(1), far}, []string{theTable}, "subnet subnet-far, which uses route table rtb-far"},
 		{"the same, by tag", func(c *tencent.Config) { c.Tables, c.TableTag = nil, "vpcroute=yes" }, []vpc.Node{far}, []string{theTable}, "subnet subnet-far, which uses route table rtb-far"},
@@ -346,19 +346,24 @@ func TestTablesBySelection(t *testing.T) {
 	}
 }
 
-// Found tables stay managed as long as they hold routes of ours, so that the
-// last node of a subnet leaves nothing behind.
-func TestFoundTablesAreCleanedAfterTheirLastNode(t *testing.T) {
+// A table that subnets no longer use stays managed as long as it holds routes of
+// ours, so that nothing is left behind in it.
+func TestFoundTablesAreCleanedAfterTheirLastSubnet(t *testing.T) {
 	w := newWorld(tencent.VPC)
 	w.config.Tables = nil
 	w.startMachines(1, 2)
+	w.AddTable(theVPC, "rtb-idle", nil)
 	w.AddRoute(farTable, emulated.Route{DestinationCidrBlock: podCIDR(2).String(), GatewayType: "NORMAL_CVM", GatewayId: address(2).String(), RouteDescription: "vpcroute/" + theCluster})
+	w.AddSubnet(theVPC, "subnet-far", netip.MustParsePrefix("10.1.0.0/18"), theTable)
 	table := w.table(t)
 	if _, err := resync(t.Context(), table, map[netip.Prefix]vpc.Node{podCIDR(1): node(1)}); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"10.244.1.0/24 10.0.0.11"}, w.vpcRoutes(farTable)); d != "" {
 		t.Errorf("the far table (-want +got):\n%s", d)
+	}
+	if got := w.vpcRoutes("rtb-idle"); len(got) != 0 {
+		t.Errorf("a table that no subnet uses got %v", got)
 	}
 }
 
