@@ -150,9 +150,7 @@ func sweep(points []string) error {
 			if err != nil {
 				return fmt.Errorf("lock %s: %w", dir, err)
 			}
-			err = removeCgroup(dir)
-			lock.Close()
-			if err != nil {
+			if err := errors.Join(removeCgroup(dir), lock.Close()); err != nil {
 				return err
 			}
 		}
@@ -166,8 +164,7 @@ func lockDir(dir string, how int) (*os.File, error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), how); err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }

@@ -271,13 +271,14 @@ func (n *Node) endRuntime() error {
 	if n.process == nil || n.process.Process == nil {
 		return nil
 	}
+	var closed error
 	if n.conn != nil {
-		n.conn.Close()
+		closed = n.conn.Close()
 	}
-	err := n.process.Process.Kill()
+	killed := n.process.Process.Kill()
 	_ = n.process.Wait() // it says "signal: killed"
-	n.process = nil
-	return err
+	n.process, n.conn = nil, nil
+	return errors.Join(closed, killed)
 }
 
 // Reboot does to the node what a power cut does: every process ends at once, the
@@ -295,7 +296,7 @@ func (n *Node) Reboot(t testing.TB) {
 	}
 	// The old network dies some moments after its last process; the new one must
 	// not meet its uplink.
-	n.VPC.Try("ip", "link", "delete", "node")
+	_, _ = n.VPC.Try("ip", "link", "delete", "node")
 	if err := os.RemoveAll(filepath.Join(n.Dir, "state")); err != nil {
 		t.Fatal(err)
 	}

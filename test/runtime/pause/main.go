@@ -31,7 +31,8 @@ func serve(listener net.Listener) {
 		if err != nil {
 			continue
 		}
-		fmt.Fprintln(conn, conn.RemoteAddr())
-		conn.Close()
+		// A caller that has gone meanwhile needs no answer.
+		_, _ = fmt.Fprintln(conn, conn.RemoteAddr())
+		_ = conn.Close()
 	}
 }
