@@ -42,10 +42,11 @@ demo: ## raise a VPC in a box with three nodes and show pods meet (KEEP=1 leaves
 .PHONY: test
 test: ## run every test, under the race detector
 	@tools/install-missing $(TEST_NEEDS)
-	@# "go vet" is part of "make lint".
+	@# "go vet" is part of "make lint". Results are not cached: the cache does not see
+	@# that a program the tests build, or a manifest they apply, has changed.
 	@for module in $(MODULES); do \
 		(cd $$module && $(GO) -C $(CURDIR) build -o bin/gotest ./test/gotest && \
-			$(CURDIR)/bin/gotest -race -vet=off -timeout 30m $(PACKAGES)); \
+			$(CURDIR)/bin/gotest -count=1 -race -vet=off -timeout 30m $(PACKAGES)); \
 	done
 
 .PHONY: lint
