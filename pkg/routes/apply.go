@@ -49,6 +49,8 @@ type dispatcher struct {
 	earlier map[port][]*write // unfinished writes, by the port that they free
 	calls   map[*write]*call  // of writes that go now
 	open    *call
+	limit   int  // of deletions
+	counted bool // the limit is known
 }
 
 // offer sends one write if it may be sent; false means that none may.
@@ -304,7 +306,7 @@ func (w *write) backOff(now time.Time) {
 func (e *Engine) readBack(w *write, now time.Time) {
 	w.backOff(now)
 	w.readBack = true
-	e.listing.want(w.retry)
+	e.needList(w.retry)
 }
 
 // throttled slows the whole table down.
@@ -348,8 +350,7 @@ func (d *dispatcher) obstacle(w *write) Reason {
 		d.wake(w.retry)
 		return CloudFailing
 	case w.readBack && !d.listing.seen.After(w.failed):
-		d.listing.want(w.retry)
-		d.wake(d.listing.due)
+		d.needList(w.retry)
 		return CloudFailing
 	case spent:
 		d.wake(until)
@@ -362,7 +363,7 @@ func (d *dispatcher) obstacle(w *write) Reason {
 		return LedgerFailing
 	}
 	if entry, _ := d.book.find(w.Route.Node, place.Table, place.Destination); len(entry.Previous) >= maxPrevious {
-		d.listing.want(d.now)
+		d.needList(d.now)
 		return LedgerFailing
 	}
 	if w.Op == vpc.Create && !d.hasRoom(place.Table) {
@@ -401,21 +402,31 @@ func (d *dispatcher) hasRoom(table string) bool {
 	return true
 }
 
-// deletionObstacle applies the brakes on deletions.
+// deletionObstacle applies the brakes on deletions. A route that leads nowhere
+// carries no packets, so that its end is not counted.
 func (d *dispatcher) deletionObstacle(w *write) Reason {
-	switch {
-	case len(d.members) == 0, d.listing.err != nil:
+	if len(d.members) == 0 || d.listing.err != nil {
 		return DeletionHeld
 	}
-	if limit := d.maxDeletes(); limit >= 0 && d.deletions.room(d.now, limit) <= 0 {
+	counted := !w.Route.Blackhole
+	if counted && !d.mayDelete() {
 		d.wake(d.deletions.freed())
 		return DeletionHeld
 	}
 	if reason := d.denial(); reason != "" {
 		return reason
 	}
-	d.deletions.took(d.now)
+	if counted {
+		d.deletions.took(d.now)
+	}
 	return ""
+}
+
+func (d *dispatcher) mayDelete() bool {
+	if !d.counted {
+		d.counted, d.limit = true, d.maxDeletes()
+	}
+	return d.limit < 0 || d.deletions.room(d.now, d.limit) > 0
 }
 
 // maxDeletes is how many deletions one window takes; negative for any number.

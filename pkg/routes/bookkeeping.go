@@ -97,8 +97,7 @@ func (e *Engine) certain(place Place, now time.Time) bool {
 	}
 	shown := since.Add(e.cfg.Consistency)
 	if e.listing.seen.Before(shown) {
-		e.listing.want(shown)
-		e.wake(e.listing.due)
+		e.needList(shown)
 		return false
 	}
 	delete(e.uncertain, place)

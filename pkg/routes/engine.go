@@ -91,6 +91,7 @@ type Engine struct {
 	view    view
 	tables  []string
 	limits  vpc.Limits
+	filling map[string]bool // tables that were told to be so
 	listing listing
 
 	writes   map[Place]*write
@@ -142,6 +143,7 @@ func New(cfg Config) (*Engine, error) {
 		inbox:      inbox{wake: make(chan struct{}, 1)},
 		members:    map[string]*member{},
 		bookBusy:   map[entryKey]bool{},
+		filling:    map[string]bool{},
 		uncertain:  map[Place]time.Time{},
 		writes:     map[Place]*write{},
 		history:    map[Place]*rewrites{},
@@ -206,7 +208,7 @@ func (e *Engine) SetNode(n Node) { e.inbox.post(func() { e.setNode(n) }) }
 func (e *Engine) DropNode(name string) { e.inbox.post(func() { e.dropNode(name) }) }
 
 // Relist asks for a full comparison soon.
-func (e *Engine) Relist() { e.inbox.post(func() { e.listing.want(time.Now()) }) }
+func (e *Engine) Relist() { e.inbox.post(func() { e.needList(time.Now()) }) }
 
 // Run works until ctx ends, then lets calls under way finish within Grace. It
 // deletes nothing when it ends. It may be called once.

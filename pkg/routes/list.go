@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -28,18 +29,28 @@ type listing struct {
 	seen    time.Time // start of the last good list: what was written before it shows
 	failed  int       // in a row
 	err     error
-	gate    gate // after Denied
+	resting time.Time // no list before this, after one that failed
 }
 
 // want asks for a list at a time, or as soon after as listGap allows.
 func (l *listing) want(at time.Time) {
 	if l.done {
-		if earliest := l.started.Add(listGap); at.Before(earliest) {
-			at = earliest
-		}
+		at = latest(at, l.started.Add(listGap), l.resting)
 	}
 	if at.Before(l.due) {
 		l.due = at
+	}
+}
+
+func latest(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
+}
+
+// needList has the tables listed at a time, or soon after.
+func (e *Engine) needList(at time.Time) {
+	e.listing.want(at)
+	if !e.listing.busy {
+		e.wake(e.listing.due)
 	}
 }
 
@@ -50,10 +61,7 @@ func (e *Engine) startList(now time.Time) {
 	if l.busy || !e.loaded {
 		return
 	}
-	at := l.due
-	if next := e.limiter.next(now); next.After(at) {
-		at = next
-	}
+	at := latest(l.due, e.limiter.next(now))
 	if now.Before(at) {
 		e.wake(at)
 		return
@@ -61,17 +69,22 @@ func (e *Engine) startList(now time.Time) {
 	e.limiter.take(now, 1)
 	l.busy, l.started = true, now
 	e.do(func() func() {
-		limits, err := e.cfg.Table.Limits(e.ctx)
-		if err != nil {
-			err = fmt.Errorf("read the limits of the route tables: %w", err)
-			return func() { e.listed(now, vpc.Limits{}, nil, err, time.Now()) }
-		}
-		routes, err := e.cfg.Table.List(e.ctx)
-		if err != nil {
-			err = fmt.Errorf("list the routes: %w", err)
-		}
+		limits, routes, err := e.read(e.ctx)
 		return func() { e.listed(now, limits, routes, err, time.Now()) }
 	})
+}
+
+// read lists the tables and their limits.
+func (e *Engine) read(ctx context.Context) (vpc.Limits, []vpc.Route, error) {
+	limits, err := e.cfg.Table.Limits(ctx)
+	if err != nil {
+		return limits, nil, fmt.Errorf("read the limits of the route tables: %w", err)
+	}
+	routes, err := e.cfg.Table.List(ctx)
+	if err != nil {
+		return limits, nil, fmt.Errorf("list the routes: %w", err)
+	}
+	return limits, routes, nil
 }
 
 // listed takes a full list over as the truth.
@@ -93,7 +106,7 @@ func (e *Engine) listed(started time.Time, limits vpc.Limits, routes []vpc.Route
 	before := e.view.entries
 	masked := e.view.replace(routes, now, e.cfg.Consistency)
 	if masked {
-		l.want(now.Add(e.cfg.Consistency))
+		e.needList(now.Add(e.cfg.Consistency))
 	}
 	if again {
 		e.reportDrift(before)
@@ -118,24 +131,22 @@ func (e *Engine) listFailed(err error, now time.Time) {
 		e.observe(Event{Kind: ListFailed, Message: fmt.Sprintf("no route is deleted until the tables can be read: %v", err)})
 	}
 	l.err = err
-	l.due = now.Add(wait)
+	l.resting = now.Add(wait)
+	l.due = l.resting
 	e.allDirty = true
 }
 
 // takeLimits takes over which tables there are, what they bear, and how full
 // they are.
 func (e *Engine) takeLimits(limits vpc.Limits) {
-	was := map[string]vpc.TableLimits{}
-	for _, t := range e.limits.Tables {
-		was[t.Table] = t
-	}
 	e.limits, e.tables = limits, nil
 	for _, t := range limits.Tables {
 		e.tables = append(e.tables, t.Table)
-		if filling(t) && !filling(was[t.Table]) {
+		if filling(t) && !e.filling[t.Table] {
 			e.observe(Event{Kind: TableFilling, Table: t.Table, Message: fmt.Sprintf(
 				"route table %s holds %d of at most %d entries: ask the cloud for a higher quota before it is full", t.Table, t.Used, t.Max)})
 		}
+		e.filling[t.Table] = filling(t)
 	}
 	slices.Sort(e.tables)
 }

@@ -36,7 +36,7 @@ func Look(ctx context.Context, cfg Config, nodes []Node) (Preview, error) {
 	if len(nodes) == 0 {
 		limit = noLimit
 	}
-	diff := e.compare(e.roots(), limit)
+	diff, _ := e.compare(e.roots(), limit)
 	if len(nodes) == 0 {
 		// A Node list that is empty is more likely broken than true.
 		diff.Held, diff.Changes = append(diff.Held, diff.Changes...), nil
@@ -56,13 +56,16 @@ func (e *Engine) look(ctx context.Context, nodes []Node) error {
 		return fmt.Errorf("read the ledger: %w", err)
 	}
 	e.loadEntries(entries, now)
-	limits, err := e.cfg.Table.Limits(ctx)
-	if err != nil {
-		return fmt.Errorf("read the limits of the route tables: %w", err)
+	limits, found, err := e.read(ctx)
+	for try := 0; err != nil && worthTrying([]Left{{Err: err}}) && try < patience; try++ {
+		hint, _ := vpc.RetryAfter(err)
+		if err := pause(ctx, max(hint, backoff(try))); err != nil {
+			return err
+		}
+		limits, found, err = e.read(ctx)
 	}
-	found, err := e.cfg.Table.List(ctx)
 	if err != nil {
-		return fmt.Errorf("list the routes: %w", err)
+		return err
 	}
 	e.listed(now, limits, found, nil, now)
 	for _, n := range nodes {

@@ -38,41 +38,42 @@ func (e *Engine) replan(now time.Time) {
 	if !e.allDirty && len(e.dirty) == 0 {
 		return
 	}
-	roots := e.roots()
-	diff := e.compare(roots, noLimit)
-	inScope := e.scope(roots)
-	e.takeChanges(diff.Changes, inScope)
-	e.takeConflicts(diff.Conflicts, inScope)
-	for d := range e.dirty {
+	diff, looked := e.compare(e.roots(), noLimit)
+	e.takeChanges(diff.Changes, looked)
+	e.takeConflicts(diff.Conflicts, looked)
+	for d := range looked {
 		e.touch(d)
 	}
 	clear(e.dirty)
 	e.allDirty = false
 }
 
-// compare plans what is inside roots.
-func (e *Engine) compare(roots []netip.Prefix, maxDeletes int) vpc.Diff {
+// compare plans what is inside roots, and returns the destinations that it
+// looked at.
+func (e *Engine) compare(roots []netip.Prefix, maxDeletes int) (vpc.Diff, map[netip.Prefix]bool) {
+	looked := maps.Clone(e.dirty)
 	var desired, actual, known []vpc.Route
 	for _, root := range roots {
 		claims := e.contend(root)
 		desired = append(desired, e.desired(root, claims)...)
 		for _, c := range claims {
-			e.touch(c.dest)
+			looked[c.dest] = true
 			c.blocked = nil
 		}
 		for dest, routes := range e.view.entries.within(root) {
 			actual = append(actual, routes...)
-			e.touch(dest)
+			looked[dest] = true
 		}
 		for dest, entries := range e.book.entries.within(root) {
 			known = append(known, proofs(entries)...)
-			e.touch(dest)
+			looked[dest] = true
 		}
 	}
 	if e.allDirty {
 		actual = append(actual, e.view.odd...)
+		looked[netip.Prefix{}] = true // of the odd ones
 	}
-	return vpc.Plan(desired, actual, e.rules(known, maxDeletes))
+	return vpc.Plan(desired, actual, e.rules(known, maxDeletes)), looked
 }
 
 // roots are the widest destinations of which something has changed: nothing
@@ -106,17 +107,6 @@ func (e *Engine) roots() []netip.Prefix {
 	return roots
 }
 
-// scope says which destinations a plan over roots is about.
-func (e *Engine) scope(roots []netip.Prefix) func(netip.Prefix) bool {
-	if e.allDirty {
-		return func(netip.Prefix) bool { return true }
-	}
-	return func(d netip.Prefix) bool {
-		i, found := slices.BinarySearchFunc(roots, d, netip.Prefix.Compare)
-		return found || i > 0 && contains(roots[i-1], d)
-	}
-}
-
 // noLimit lifts the brake of a plan. While the engine runs, its own brake counts
 // over time, which a plan cannot.
 const noLimit = -1
@@ -138,9 +128,9 @@ func (e *Engine) rules(known []vpc.Route, maxDeletes int) vpc.Rules {
 	return rules
 }
 
-// takeChanges replaces the waiting writes in scope by those of a new plan. A
+// takeChanges replaces the waiting writes that was looked at by those of a new plan. A
 // write that is still wanted keeps its history of failures.
-func (e *Engine) takeChanges(changes []vpc.Change, inScope func(netip.Prefix) bool) {
+func (e *Engine) takeChanges(changes []vpc.Change, looked map[netip.Prefix]bool) {
 	planned := map[Place]bool{}
 	for _, c := range changes {
 		place := placeOf(c.Route)
@@ -163,10 +153,12 @@ func (e *Engine) takeChanges(changes []vpc.Change, inScope func(netip.Prefix) bo
 			e.queue = append(e.queue, w)
 		}
 	}
-	for place, w := range e.writes {
-		if inScope(place.Destination) && !planned[place] && !w.busy {
-			w.over = true
-			delete(e.writes, place)
+	for dest := range looked {
+		for place, w := range e.writesAt(dest) {
+			if !planned[place] && !w.busy {
+				w.over = true
+				delete(e.writes, place)
+			}
 		}
 	}
 }
@@ -183,9 +175,9 @@ func (e *Engine) wish(c vpc.Change) string {
 	return "nobody"
 }
 
-// takeConflicts replaces the known conflicts in scope by those of a new plan
+// takeConflicts replaces the known conflicts that was looked at by those of a new plan
 // and tells what came and what went.
-func (e *Engine) takeConflicts(found []vpc.Conflict, inScope func(netip.Prefix) bool) {
+func (e *Engine) takeConflicts(found []vpc.Conflict, looked map[netip.Prefix]bool) {
 	current := map[string]bool{}
 	for _, c := range found {
 		if c.Route.Table == "" {
@@ -199,7 +191,7 @@ func (e *Engine) takeConflicts(found []vpc.Conflict, inScope func(netip.Prefix) 
 		}
 	}
 	for reason, c := range e.reports.conflicts {
-		if !current[reason] && inScope(c.Route.Destination) {
+		if !current[reason] && looked[c.Route.Destination] {
 			delete(e.reports.conflicts, reason)
 			e.observe(Event{Kind: ConflictSolved, Node: c.Node, Table: c.Route.Table, Destination: c.Route.Destination, Message: "no longer: " + reason})
 		}
