@@ -71,7 +71,7 @@ func (w *writer) wanted(r vpc.Route) (entry, error) {
 	if gateway.Is4() != r.Destination.Addr().Is4() {
 		return entry{}, vpc.Errorf(vpc.Invalid, "next hop %v is not of the destination's family", gateway)
 	}
-	e := entry{
+	return entry{
 		destination: r.Destination,
 		gateway:     gateway,
 		protocol:    uint8(w.t.config.Protocol),
@@ -84,11 +84,7 @@ func (w *writer) wanted(r vpc.Route) (entry, error) {
 			unix.RTA_GATEWAY: gateway.AsSlice(),
 			unix.RTA_TABLE:   nl.Uint32Attr(w.table),
 		},
-	}
-	if gateway.Is6() {
-		e.attrs[unix.RTA_PRIORITY] = nl.Uint32Attr(defaultMetric6)
-	}
-	return e, nil
+	}, nil
 }
 
 // create makes an entry where the destination is free.
@@ -182,11 +178,14 @@ func (w *writer) append(want entry) error {
 
 // delete removes an entry of ours; one that is gone is no error.
 func (w *writer) delete(r vpc.Route) error {
-	e, ok := w.find(r)
-	if !ok {
-		return nil
+	if e, ok := w.find(r); ok {
+		return w.remove(e)
 	}
-	return w.remove(e)
+	foreign := func(e entry) bool { return w.t.route(e, w.table).Owner == r.Owner && !w.t.ours(e) }
+	if slices.ContainsFunc(w.found[r.Destination], foreign) {
+		return vpc.Errorf(vpc.Denied, "the entry belongs to another owner (%q)", r.Owner)
+	}
+	return nil
 }
 
 // find looks for the entry of ours that was listed as r.

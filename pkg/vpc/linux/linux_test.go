@@ -227,7 +227,7 @@ func TestListShowsOddEntries(t *testing.T) {
 		route add 10.9.0.0/24 via 192.168.7.15 tos 0x10 table 100
 		nexthop add id 5 via 192.168.7.17 dev up0
 		route add 10.10.0.0/24 nhid 5 table 100
-		route add 10.11.0.0/24 encap ip id 7 dst 192.168.7.2 dev up0 table 100
+		route add 10.11.0.0/24 encap ip id 7 dst 192.168.7.2 via 192.168.7.18 table 100
 		route add fd00:1::/64 via fd00:7::11 proto 201 table 100
 		route add fd00:2::/64 via fd00:7::12 proto static table 100
 		route append fd00:2::/64 via fd00:7::13 proto static table 100
@@ -417,11 +417,19 @@ func TestDeleteOneOfTwoEntriesOfOurs(t *testing.T) {
 		route append 10.244.1.0/24 via 192.168.7.12 proto 201 table 100
 		route add 10.244.2.0/24 via 192.168.7.11 proto 201 table 100
 		route add 10.244.2.0/24 via 192.168.7.11 proto 201 metric 7 table 100
+		route add 10.244.3.0/24 via 192.168.7.11 proto 201 table 100
+		route append blackhole 10.244.3.0/24 proto 201 table 100
+		route add 10.244.4.0/24 via 192.168.7.11 proto 201 table 100
+		route append 10.244.4.0/24 proto 201 table 100 nexthop via 192.168.7.13 nexthop via 192.168.7.14
 		route add fd00:1::/64 via fd00:7::11 proto 201 table 100
 		route append fd00:1::/64 via fd00:7::12 proto 201 table 100`)
 	table := r.table(t)
 	for _, x := range []struct{ destination, hop, id string }{
-		{"10.244.1.0/24", "192.168.7.11", ""}, {"10.244.2.0/24", "192.168.7.11", "metric 7"}, {"fd00:1::/64", "fd00:7::11", ""},
+		{"10.244.1.0/24", "192.168.7.11", ""},
+		{"10.244.2.0/24", "192.168.7.11", "metric 7"},
+		{"10.244.3.0/24", "", ""},
+		{"10.244.4.0/24", "", ""},
+		{"fd00:1::/64", "fd00:7::11", ""},
 	} {
 		gone := route(x.destination, x.hop)
 		gone.ID = x.id
@@ -431,7 +439,28 @@ func TestDeleteOneOfTwoEntriesOfOurs(t *testing.T) {
 	}
 	r.want(t, `10.244.1.0/24 via 192.168.7.12 proto 201
 		10.244.2.0/24 via 192.168.7.11 proto 201
+		10.244.3.0/24 via 192.168.7.11 proto 201
+		10.244.4.0/24 via 192.168.7.11 proto 201
 		fd00:1::/64 via fd00:7::12 proto 201 metric 1024`)
+}
+
+// A delete that names a stranger's entry is refused, and one of ours that is
+// gone does not find a stranger's in its place.
+func TestDeleteDoesNotTouchForeignEntries(t *testing.T) {
+	r := newRouter(t)
+	r.ip(t, "route add 10.244.1.0/24 via 192.168.7.11 proto static table 100")
+	before := r.show(t)
+	table := r.table(t)
+	foreign := listed(t, table, "10.244.1.0/24", "192.168.7.11")
+	if err := apply(t, table, vpc.Change{Op: vpc.Delete, Route: foreign}); err == nil || vpc.ClassOf(err) != vpc.Denied {
+		t.Errorf("delete of a stranger's entry: %v, want Denied", err)
+	}
+	ours := foreign
+	ours.Owner = r.config.Owner
+	if err := apply(t, table, vpc.Change{Op: vpc.Delete, Route: ours}); err != nil {
+		t.Errorf("delete of what is gone: %v", err)
+	}
+	r.want(t, before)
 }
 
 // Entries of our protocol that we would never make are still ours to delete and

@@ -200,12 +200,19 @@ func testBatch(s *suite) {
 }
 
 // testRefused: a family that the cloud does not route is refused in words, not
-// left out, and so are an IPv4 range in IPv6 clothes and no range at all.
+// left out, and so are an IPv4 range in IPv6 clothes, one with host bits and no
+// range at all.
 func testRefused(s *suite) {
 	odd := s.route(s.Ranges[0], 1, 0)
 	for _, d := range []netip.Prefix{{}, netip.MustParsePrefix("::ffff:10.77.1.0/120")} {
 		odd.Destination = d
 		s.wantClass(fmt.Sprintf("create %v", d), s.apply(create(odd)...)[0], vpc.Invalid)
+	}
+	for _, r := range s.Ranges {
+		bits := s.route(r, 1, 0)
+		bits.Destination = netip.PrefixFrom(bits.Destination.Addr().Next(), bits.Destination.Bits())
+		s.wantClass(fmt.Sprintf("create %v", bits.Destination), s.apply(create(bits)...)[0], vpc.Invalid)
+		s.wantGone(s.route(r, 1, 0))
 	}
 	for _, absent := range s.absent() {
 		_, err := s.Table.NextHop(s.Context(), s.Nodes[0], vpc.FamilyOf(absent))
