@@ -53,7 +53,7 @@ test: ## run every test, under the race detector
 lint: ## check style, vet, and the scripts
 	@tools/install-missing shellcheck=shellcheck
 	@shellcheck $(SCRIPTS)
-	@for module in $(MODULES); do (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yml ./...); done
+	@for module in $(MODULES); do (cd $$module && $(LINT) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 .PHONY: fuzz
 fuzz: ## fuzz each target for FUZZTIME (20s)
