@@ -159,10 +159,14 @@ func TestMTUIsTheUplinks_R023(t *testing.T) {
 		"9001":                   {"ip link set uplink mtu 9001", 9001},
 		"default route, not any": {"eval \"$small\"; ip addr add 10.1.0.1/24 dev small; ip link set uplink mtu 9001", 9001},
 		"no default route":       {none + "ip link set uplink mtu 1450", 1450},
-		"no default route, two links": {none + "ip link set uplink mtu 9001; eval \"$small\"; ip addr add 10.1.0.1/24 dev small",
-			1300},
-		"no default route, another container network": {none + "ip link set uplink mtu 9001; ip link add docker0 type bridge; ip link set docker0 up; ip addr add 172.17.0.1/16 dev docker0",
-			9001},
+		"no default route, two links": {
+			none + "ip link set uplink mtu 9001; eval \"$small\"; ip addr add 10.1.0.1/24 dev small",
+			1300,
+		},
+		"no default route, another container network": {
+			none + "ip link set uplink mtu 9001; ip link add docker0 type bridge; ip link set docker0 up; ip addr add 172.17.0.1/16 dev docker0",
+			9001,
+		},
 		"several next hops":      {none + "ip link set uplink mtu 1400; ip route add default nexthop via 192.168.0.1 dev uplink nexthop via 192.168.0.2 dev uplink", 1400},
 		"default route in IPv6":  {none + "ip link set uplink mtu 1390; eval \"$small\"; ip addr add 10.1.0.1/24 dev small; ip -6 addr add fd00:192::11/64 dev uplink nodad; ip -6 route add default via fd00:192::1", 1390},
 		"no uplink at all":       {"ip link del uplink", 1500},

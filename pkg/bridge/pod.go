@@ -28,11 +28,11 @@ func openNamespace(path string) (*os.File, error) {
 	}
 	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNamespace, path)
 	}
 	if sameFile(f, "/proc/thread-self/ns/net") {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("%w: %s is the node's own", ErrNamespace, path)
 	}
 	return f, nil

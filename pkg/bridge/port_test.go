@@ -74,8 +74,8 @@ func TestAttachTakesTheFirstFreeCandidate(t *testing.T) {
 	// 10.244.1.3 is free, but its IPv6 partner is somebody else's.
 	n.Run(t, "ip", "link", "property", "add", "dev", "uplink", "altname", "fd00-10-244-1--3")
 
-	pod, p := sandbox.New(t, "pod"), bridge.Port{}
-	p = port(pod, "two")
+	pod := sandbox.New(t, "pod")
+	p := port(pod, "two")
 	var refused []string
 	next := inTurn(candidate(2), candidate(3), candidate(4))
 	a, err := attach(n, b, p, func(err error) (bridge.Candidate, error) {
@@ -109,8 +109,10 @@ func TestAttachWithOneFamily(t *testing.T) {
 		want []string
 	}{
 		"IPv4": {func(i byte) bridge.Candidate { c := candidate(i); c.Addresses = c.Addresses[:1]; return c }, "0a:58:0a:f4:01:07", []string{"10.244.1.7/24"}},
-		"IPv6": {func(i byte) bridge.Candidate { c := candidate(i); c.Addresses = c.Addresses[1:]; return c }, "0a:58:00:00:00:07",
-			[]string{"fd00:10:244:1::7/64", "fe80::858:ff:fe00:7/64"}},
+		"IPv6": {
+			func(i byte) bridge.Candidate { c := candidate(i); c.Addresses = c.Addresses[1:]; return c }, "0a:58:00:00:00:07",
+			[]string{"fd00:10:244:1::7/64", "fe80::858:ff:fe00:7/64"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, pod := newNode(t), sandbox.New(t, "pod")

@@ -40,7 +40,7 @@ func dial() (*conn, error) {
 	}
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK, unix.NETLINK_GET_STRICT_CHK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 			return nil, os.NewSyscallError("setsockopt", err)
 		}
 	}

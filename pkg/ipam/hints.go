@@ -91,7 +91,7 @@ func openHints(path string, size int) (*Hints, error) {
 		_, err = f.ReadAt(head, 0)
 	}
 	if err != nil || !bytes.Equal(head, []byte(magic)) {
-		f.Close()
+		_ = f.Close()
 		return nil, errors.Join(errDamaged, err)
 	}
 	return &Hints{f, size}, nil

@@ -108,7 +108,6 @@ func TestDamagedHintsAreKeptAndReplaced_R008(t *testing.T) {
 				t.Fatal(err)
 			}
 			h, err := ipam.OpenHints(dir, p)
-			defer h.Close()
 			var report *ipam.DamagedError
 			if !errors.As(err, &report) || report.Path != path || !strings.Contains(err.Error(), path) {
 				t.Fatalf("the warning is %v, and does not name %s", err, path)
@@ -116,6 +115,7 @@ func TestDamagedHintsAreKeptAndReplaced_R008(t *testing.T) {
 			if kept, err := os.ReadFile(report.Copy); err != nil || !bytes.Equal(kept, damaged) {
 				t.Errorf("the copy %s is not what was found: %v", report.Copy, err)
 			}
+			defer h.Close()
 			if got := h.Read(); len(got) != 256 || slices.Max(got) != 0 {
 				t.Errorf("the new file knows of %v", got)
 			}

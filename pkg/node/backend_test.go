@@ -33,23 +33,28 @@ func TestR042BackendOfTheHost(t *testing.T) {
 		"legacy merely listed": {"iptables-legacy -L", node.FilterFacts{}, node.BackendNFTables, false},
 		"both": {
 			legacyRule + ";" + nftTable,
-			node.FilterFacts{LegacyRules: []string{"ip filter"}, NFTables: []string{"inet strangers"}}, node.BackendNFTables, true,
+			node.FilterFacts{LegacyRules: []string{"ip filter"}, NFTables: []string{"inet strangers"}},
+			node.BackendNFTables, true,
 		},
 		"legacy drop policy": {
 			"iptables-legacy -P FORWARD DROP",
-			node.FilterFacts{LegacyRules: []string{"ip filter"}, Drops: []string{"iptables-legacy ip filter FORWARD"}}, node.BackendIPTables, false,
+			node.FilterFacts{LegacyRules: []string{"ip filter"}, Drops: []string{"iptables-legacy ip filter FORWARD"}},
+			node.BackendIPTables, false,
 		},
 		"R043 drop in an nft table": {
 			"nft 'add table inet fw; add chain inet fw c { type filter hook forward priority 0; policy drop; }'",
-			node.FilterFacts{NFTables: []string{"inet fw"}, Drops: []string{"nftables inet fw c"}}, node.BackendNFTables, false,
+			node.FilterFacts{NFTables: []string{"inet fw"}, Drops: []string{"nftables inet fw c"}},
+			node.BackendNFTables, false,
 		},
 		"drop policy of iptables-nft": {
 			"iptables-nft -P FORWARD DROP",
-			node.FilterFacts{NFTables: []string{"ip filter"}, Drops: []string{"nftables ip filter FORWARD"}}, node.BackendNFTables, false,
+			node.FilterFacts{NFTables: []string{"ip filter"}, Drops: []string{"nftables ip filter FORWARD"}},
+			node.BackendNFTables, false,
 		},
 		"a bridge's drop is not ours to meet": {
 			"nft 'add table bridge b; add chain bridge b c { type filter hook forward priority 0; policy drop; }'",
-			node.FilterFacts{NFTables: []string{"bridge b"}}, node.BackendNFTables, false,
+			node.FilterFacts{NFTables: []string{"bridge b"}},
+			node.BackendNFTables, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

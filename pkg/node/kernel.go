@@ -109,8 +109,10 @@ func (k Kernel) forwarding(n Needs) []Drift {
 	}
 	acceptRA := ofLink("ipv6", n.Uplink, "accept_ra")
 	if v := k.read(acceptRA); v == "1" && n.Uplink != "" {
-		drifts = append(drifts, Drift{acceptRA, v, "2", false,
-			"a forwarding node ignores router advertisements, so a default route learnt from them expires"})
+		drifts = append(drifts, Drift{
+			acceptRA, v, "2", false,
+			"a forwarding node ignores router advertisements, so a default route learnt from them expires",
+		})
 	}
 	return drifts
 }
@@ -160,8 +162,10 @@ func (k Kernel) neighbours(n Needs) []Drift {
 		if !family.needed || err != nil || n.Neighbours*5 <= limit*4 {
 			continue
 		}
-		drifts = append(drifts, Drift{setting, v, strconv.Itoa(roundUp(n.Neighbours * 2)), false,
-			fmt.Sprintf("the neighbour table may need %d entries, and overflows drop packets", n.Neighbours)})
+		drifts = append(drifts, Drift{
+			setting, v, strconv.Itoa(roundUp(n.Neighbours * 2)), false,
+			fmt.Sprintf("the neighbour table may need %d entries, and overflows drop packets", n.Neighbours),
+		})
 	}
 	return drifts
 }

@@ -58,7 +58,8 @@ func TestKernelCheck(t *testing.T) {
 		"healthy": {nil, both, nil},
 		"R024 forwarding turned off under us": {
 			map[string]string{"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"},
-			both, []string{"!net.ipv4.ip_forward=1", "!net.ipv6.conf.all.forwarding=1"},
+			both,
+			[]string{"!net.ipv4.ip_forward=1", "!net.ipv6.conf.all.forwarding=1"},
 		},
 		"R022 no IPv6 in the kernel, none needed": {
 			map[string]string{"net.ipv6.conf.all.forwarding": "", "net.ipv6.neigh.default.gc_thresh3": ""}, four, nil,

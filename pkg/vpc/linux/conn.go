@@ -104,7 +104,7 @@ func open(ctx context.Context, timeout time.Duration) (*conn, error) {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	c := &conn{sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}}
-	if err := c.prepare(socket, ctx, timeout); err != nil {
+	if err := c.prepare(ctx, socket, timeout); err != nil {
 		c.close()
 		return nil, fmt.Errorf("set up netlink socket: %w", err)
 	}
@@ -113,7 +113,7 @@ func open(ctx context.Context, timeout time.Duration) (*conn, error) {
 
 func (c *conn) close() { c.sockets[unix.NETLINK_ROUTE].Close() }
 
-func (c *conn) prepare(socket *nl.NetlinkSocket, ctx context.Context, timeout time.Duration) error {
+func (c *conn) prepare(ctx context.Context, socket *nl.NetlinkSocket, timeout time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(min(timeout, time.Until(deadline)), time.Millisecond)
 	}

@@ -162,8 +162,11 @@ func stale(t *testing.T, f func(w *writer) error, commands ...[]string) error {
 	t.Helper()
 	ns := sandbox.New(t, "vpc")
 	for _, args := range append([][]string{
-		{"link", "add", "up0", "type", "veth", "peer", "name", "far0"}, {"link", "set", "up0", "up"}, {"link", "set", "far0", "up"},
-		{"addr", "add", "192.168.7.1/24", "dev", "up0"}, {"addr", "add", "fd00:7::1/64", "dev", "up0", "nodad"},
+		{"link", "add", "up0", "type", "veth", "peer", "name", "far0"},
+		{"link", "set", "up0", "up"},
+		{"link", "set", "far0", "up"},
+		{"addr", "add", "192.168.7.1/24", "dev", "up0"},
+		{"addr", "add", "fd00:7::1/64", "dev", "up0", "nodad"},
 	}, commands...) {
 		ns.Run(t, "ip", args...)
 	}

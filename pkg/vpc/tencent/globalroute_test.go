@@ -158,8 +158,10 @@ func TestClusterRouteFailures(t *testing.T) {
 // its route for no longer than it must be.
 func TestChangesThatNeedEachOther(t *testing.T) {
 	replace := func(w *world, d, from, to int) vpc.Change {
-		return vpc.Change{Op: vpc.Replace, Old: vpc.Route{Table: theCluster, Destination: podCIDR(d), NextHop: hop(from)},
-			Route: vpc.Route{Table: theCluster, Destination: podCIDR(d), NextHop: hop(to)}}
+		return vpc.Change{
+			Op: vpc.Replace, Old: vpc.Route{Table: theCluster, Destination: podCIDR(d), NextHop: hop(from)},
+			Route: vpc.Route{Table: theCluster, Destination: podCIDR(d), NextHop: hop(to)},
+		}
 	}
 	tests := []struct {
 		name    string

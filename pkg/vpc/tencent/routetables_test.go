@@ -218,8 +218,10 @@ func TestDisabledRoute(t *testing.T) {
 			w := newWorld(tencent.VPC, option)
 			w.startMachines(1, 2, 3)
 			for i := 1; i <= 2; i++ {
-				w.AddRoute(theTable, emulated.Route{DestinationCidrBlock: podCIDR(i).String(), GatewayType: "NORMAL_CVM", GatewayId: address(i).String(),
-					RouteDescription: "vpcroute/" + theCluster, Enabled: &off})
+				w.AddRoute(theTable, emulated.Route{
+					DestinationCidrBlock: podCIDR(i).String(), GatewayType: "NORMAL_CVM", GatewayId: address(i).String(),
+					RouteDescription: "vpcroute/" + theCluster, Enabled: &off,
+				})
 			}
 			table := w.table(t)
 			nodes := map[netip.Prefix]vpc.Node{podCIDR(1): node(1), podCIDR(2): node(3)} // the second one moved

@@ -218,8 +218,10 @@ var brokenTables = map[string]struct {
 	"one bad change stops all": {broken: broken{answer: func(_ vpc.Change, err error) error {
 		return cmp.Or(err, stopped(err))
 	}}, test: "a_batch_has_one_answer"},
-	"host bits are cut off": {broken: broken{change: func(c *vpc.Change) { c.Route.Destination = c.Route.Destination.Masked() }},
-		test: "a_batch_has_one_answer"},
+	"host bits are cut off": {
+		broken: broken{change: func(c *vpc.Change) { c.Route.Destination = c.Route.Destination.Masked() }},
+		test:   "a_batch_has_one_answer",
+	},
 	"overwrites by destination": {broken: broken{blind: true}, test: "a_replace_does_not_overwrite"},
 	"deletes by destination":    {broken: broken{blind: true}, test: "a_delete_removes_one_entry"},
 	"no mark": {broken: broken{list: func(routes []vpc.Route) []vpc.Route {
@@ -252,8 +254,10 @@ var brokenTables = map[string]struct {
 	}}, test: "errors_have_their_class"},
 	"failures are success": {broken: broken{answer: func(vpc.Change, error) error { return nil }}, test: "errors_have_their_class"},
 	"deaf to its context":  {broken: broken{deaf: true}, test: "a_cancelled_context"},
-	"refuses nothing": {broken: broken{answer: swallow(is(vpc.Invalid))}, config: vpc.FakeConfig{Families: []vpc.Family{vpc.IPv4}},
-		test: "what_the_cloud_cannot_route"},
+	"refuses nothing": {
+		broken: broken{answer: swallow(is(vpc.Invalid))}, config: vpc.FakeConfig{Families: []vpc.Family{vpc.IPv4}},
+		test: "what_the_cloud_cannot_route",
+	},
 	"loses its own writes": {broken: broken{list: func(routes []vpc.Route) []vpc.Route {
 		return slices.DeleteFunc(routes, func(r vpc.Route) bool { return r.NextHop == "i-1" })
 	}}, test: "two_nodes_swap"},

@@ -45,11 +45,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	listen := f.String("listen", "127.0.0.1:0", "address to listen on; port 0 takes a free one")
-	make := clouds[args[0]](f)
+	newEmulator := clouds[args[0]](f)
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
-	stand, err := make()
+	stand, err := newEmulator()
 	if err != nil {
 		return err
 	}
