@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/vpcroute/vpcroute/test/sandbox"
@@ -61,6 +62,11 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%s does not end on SIGTERM: %w", filepath.Base(p.cmd.Path), ctx.Err())
 	}
+}
+
+// String is the command line.
+func (p *Process) String() string {
+	return strings.Join(append([]string{filepath.Base(p.cmd.Path)}, p.cmd.Args[1:]...), " ")
 }
 
 // Done is closed when the process has ended.

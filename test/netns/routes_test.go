@@ -1,6 +1,7 @@
 package netns_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -188,34 +189,50 @@ func TestUnreadableNodesFileDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Cut short like this it is still YAML, of three Nodes of which the last has
+	// half a name and no podCIDR.
+	half := whole[:bytes.LastIndex(whole, []byte("node-3"))+len("node-")]
 	for _, c := range []struct {
 		situation string
 		write     func() error
 	}{
 		{"empty", func() error { return os.WriteFile(box.NodesFile(), nil, 0o644) }},
-		{"half-written", func() error { return os.WriteFile(box.NodesFile(), whole[:len(whole)*2/3], 0o644) }},
+		{"half-written", func() error { return os.WriteFile(box.NodesFile(), half, 0o644) }},
 		{"not a list", func() error { return os.WriteFile(box.NodesFile(), []byte("nodes\n"), 0o644) }},
 		{"of no nodes", func() error { return box.WriteNodes() }},
 		{"gone", func() error { return os.Remove(box.NodesFile()) }},
 	} {
-		before, err := p.Log()
-		if err != nil {
-			t.Fatal(err)
-		}
+		says := newsOf(t, p)
 		if err := c.write(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() string {
-			if after, err := p.Log(); err != nil || !strings.Contains(strings.TrimPrefix(after, before), "nodes.yaml") {
-				return fmt.Sprintf("nodes file %s: the controller does not say so", c.situation)
-			}
-			return ""
-		})
+		eventually(t, func() string { return says("last good list", "nodes file "+c.situation) })
 		await(t, box, netns.RoutesTo(box.Nodes...)...)
+
+		// The same trouble twice in a row is told once.
+		says = newsOf(t, p)
+		tell(t, box, box.Objects()...)
+		eventually(t, func() string { return says("nodes file read", "nodes file whole again") })
 	}
 	meet(t, box, box.Nodes...)
 
 	// It is still at work: the next good list is followed.
 	tell(t, box, box.Nodes[0].Object(), box.Nodes[1].Object())
 	await(t, box, netns.RoutesTo(box.Nodes[:2]...)...)
+}
+
+// newsOf returns a function that complains unless the controller has said a text
+// since now.
+func newsOf(t *testing.T, p *netns.Process) func(text, situation string) string {
+	t.Helper()
+	before, err := p.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(text, situation string) string {
+		if after, err := p.Log(); err != nil || !strings.Contains(after[len(before):], text) {
+			return fmt.Sprintf("%s: the controller does not say %q", situation, text)
+		}
+		return ""
+	}
 }

@@ -28,6 +28,7 @@ type demo struct {
 	box        *netns.Box
 	servers    *netns.Servers
 	controller *netns.Process
+	begun      time.Time // when everything was built
 }
 
 // show tells the story and removes everything, unless it is to be kept.
@@ -125,6 +126,7 @@ func (d *demo) build(ctx context.Context) error {
 	if built {
 		d.say("built in %s", time.Since(begun).Round(100*time.Millisecond))
 	}
+	d.begun = time.Now()
 	return nil
 }
 
@@ -198,6 +200,7 @@ func (d *demo) program(ctx context.Context) error {
 	if d.controller, err = d.box.StartController(nil); err != nil {
 		return err
 	}
+	d.say("# %s", d.controller)
 	if err := d.routes(ctx, d.box.Nodes...); err != nil {
 		return err
 	}
@@ -252,6 +255,7 @@ func (d *demo) after(ctx context.Context) error {
 		return err
 	}
 	d.say("Everyone reaches everyone, and is seen under an address of its own: no NAT, no overlay.")
+	d.say("(To its own pods a node speaks as their gateway, the first address of its podCIDR.)")
 	return nil
 }
 
@@ -295,7 +299,11 @@ func (d *demo) departure(ctx context.Context) error {
 	if err := d.routes(ctx, d.box.Nodes...); err != nil {
 		return err
 	}
-	return d.ask(ctx, d.box.Nodes...)
+	if err := d.ask(ctx, d.box.Nodes...); err != nil {
+		return err
+	}
+	d.say("That was %s after the build.", time.Since(d.begun).Round(100*time.Millisecond))
+	return nil
 }
 
 func (d *demo) leave(ctx context.Context, staying []*netns.Node) error {
