@@ -135,7 +135,8 @@ type Emulator struct {
 	history  cloud.Timeline[tables]
 	keys     map[string]key // temporary ones, by secret id
 	denied   map[string]bool
-	role     string // the machine's role; "" is none
+	allowed  map[string]bool // nil: every action
+	role     string          // the machine's role; "" is none
 	serial   int
 }
 
@@ -183,7 +184,17 @@ func (e *Emulator) Deny(actions ...string) {
 	}
 }
 
-// Allow gives permissions back.
+// Only takes all permissions away but these.
+func (e *Emulator) Only(actions ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.allowed = map[string]bool{}
+	for _, a := range actions {
+		e.allowed[a] = true
+	}
+}
+
+// Allow gives denied permissions back.
 func (e *Emulator) Allow(actions ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -291,7 +302,7 @@ func (e *Emulator) carryOut(r *http.Request, name string, body []byte) (any, *pr
 			return nil, p
 		}
 	}
-	if e.denied[name] {
+	if e.denied[name] || e.allowed != nil && a.service != "sts" && !e.allowed[name] {
 		return nil, problemf("UnauthorizedOperation.CamNoAuth", "you are not authorized to perform the operation %s:%s", a.service, name)
 	}
 	return a.run(e, body)
