@@ -19,6 +19,13 @@ func TestPodsMeetOnlyOverRoutes(t *testing.T) {
 	meet(t, box, box.Nodes...)
 }
 
+func TestPodsMeetWithoutIPv6(t *testing.T) {
+	t.Parallel()
+	box := raise(t, netns.Config{Nodes: 2, IPv4Only: true}, 1)
+	control(t, box)
+	meet(t, box, box.Nodes...)
+}
+
 // R023: the MTU comes from the uplink and holds on every part of the way.
 func TestTransfersArriveWhole(t *testing.T) {
 	t.Parallel()
