@@ -73,6 +73,9 @@ func portRoutes(routes []netconf.Route) []bridge.Route {
 // addResult puts an attachment into CNI's terms.
 func addResult(c *call, a *bridge.Attachment, mtu int) *types100.Result {
 	const podIndex = 2 // of the pod's interface in the list below
+	if c.conf.CNIVersion != "1.1.0" {
+		mtu = 0 // came with that version, and the conversion leaves it in
+	}
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{

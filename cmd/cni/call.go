@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -26,7 +25,6 @@ type call struct {
 	confErr   error
 	addresses []netip.Addr
 	warnings  []error
-	logged    bool
 }
 
 func newCall() *call {
@@ -93,5 +91,3 @@ func (c *call) needConf() error {
 	}
 	return failure(types.ErrInvalidNetworkConfig, c.confErr, next)
 }
-
-var errNoPrevResult = errors.New("prevResult is missing")

@@ -1,15 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
-	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/types/create"
 
 	"github.com/vpcroute/vpcroute/pkg/bridge"
 )
@@ -47,64 +42,10 @@ func tryLater(err error) error {
 // expected reads from the previous result how the attachment should be.
 func expected(c *call) (bridge.Expected, error) {
 	e := bridge.Expected{Owner: c.owner(), NetNS: c.args.Netns, Hairpin: c.conf.HairpinMode}
-	r, err := previousResult(c.conf.PrevResult)
+	r, err := readPrevResult(c.conf.PrevResult)
 	if err != nil {
 		return e, err
 	}
-	for i, x := range r.Interfaces {
-		if x.Name != c.args.IfName || x.Sandbox == "" {
-			continue
-		}
-		if e.MAC, err = net.ParseMAC(x.Mac); err != nil {
-			return e, fmt.Errorf("prevResult: interface %s: %w", x.Name, err)
-		}
-		e.MTU = x.Mtu
-		for _, ip := range r.IPs {
-			if ip.Interface != nil && *ip.Interface == i {
-				e.Addresses = append(e.Addresses, prefix(ip.Address))
-				if ip.Gateway != nil {
-					e.Gateways = append(e.Gateways, gatewayOf(ip))
-				}
-			}
-		}
-	}
-	if len(e.Addresses) == 0 {
-		return e, fmt.Errorf("prevResult has no address for %s", c.args.IfName)
-	}
-	for _, x := range r.Routes {
-		gw, ok := netip.AddrFromSlice(x.GW)
-		if ok {
-			e.Routes = append(e.Routes, bridge.Route{Dst: prefix(x.Dst), GW: gw.Unmap()})
-		}
-	}
-	return e, nil
-}
-
-// previousResult reads a result of any version that can be asked for.
-func previousResult(raw json.RawMessage) (*types100.Result, error) {
-	if raw == nil {
-		return nil, errNoPrevResult
-	}
-	var v struct {
-		CNIVersion string `json:"cniVersion"`
-	}
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, fmt.Errorf("prevResult: %w", err)
-	}
-	r, err := create.Create(v.CNIVersion, raw)
-	if err != nil {
-		return nil, fmt.Errorf("prevResult: %w", err)
-	}
-	return types100.GetResult(r)
-}
-
-// gatewayOf is the gateway of an address as the bridge has it.
-func gatewayOf(ip *types100.IPConfig) netip.Prefix {
-	return prefix(net.IPNet{IP: ip.Gateway, Mask: ip.Address.Mask})
-}
-
-func prefix(n net.IPNet) netip.Prefix {
-	a, _ := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(a.Unmap(), bits)
+	err = r.expect(&e)
+	return e, err
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"net/netip"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
 	"github.com/vpcroute/vpcroute/pkg/bridge"
 )
 
@@ -21,30 +21,21 @@ func del(c *call) (*types100.Result, error) {
 		return nil, err
 	}
 	if c.confErr == nil {
-		released := c.addresses
-		if len(released) == 0 {
-			released = previousAddresses(c.conf.PrevResult)
-		}
-		c.warn(freed(c.conf, released))
+		c.warn(freed(c.conf, c.released()))
 	}
 	return nil, nil
 }
 
-// previousAddresses reads the addresses in a result of any version, as far as
-// they can be read: they serve as a hint only, when the port went before its DEL
-// came.
-func previousAddresses(result json.RawMessage) []netip.Addr {
-	var r struct {
-		IPs []struct {
-			Address string `json:"address"`
-		} `json:"ips"`
+// released are the addresses that the pod had: those of its port or, when that
+// went before the DEL came, those of the previous result, which serve as a hint
+// as far as they can be read.
+func (c *call) released() []netip.Addr {
+	if len(c.addresses) > 0 {
+		return c.addresses
 	}
-	_ = json.Unmarshal(result, &r)
-	var out []netip.Addr
-	for _, ip := range r.IPs {
-		if p, err := netip.ParsePrefix(ip.Address); err == nil {
-			out = append(out, p.Addr())
-		}
+	r, err := readPrevResult(c.conf.PrevResult)
+	if err != nil {
+		return nil
 	}
-	return out
+	return r.addresses()
 }

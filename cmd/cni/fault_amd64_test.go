@@ -1,10 +1,12 @@
 package main_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 )
 
@@ -143,6 +145,89 @@ func TestDELBrokenAtEveryStep_R028(t *testing.T) {
 			}
 			p.del(t)
 			n.wantClean(t, p, when)
+		}
+	}
+}
+
+// R030: a CHECK that cannot find something out says "try later" (11) and never
+// blames the pod, which gets sound pods torn down.
+func TestCHECKBrokenAtEveryStep_R030(t *testing.T) {
+	n := newNode(t, nil)
+	p := n.newPod(t)
+	r := p.request("CHECK")
+	r.conf = map[string]any{"prevResult": previous(t, p.add(t))}
+	whole := len(n.trace(t, r, noFault, 0).operations)
+	for at := range whole {
+		tr := n.trace(t, r, failOnce, at)
+		operation := tr.operations[len(tr.operations)-1]
+		if tr.err == nil {
+			continue // a log that cannot be written is not the pod's fault either
+		}
+		var e types.Error
+		if tr.stdout == "" && operation == "write" {
+			continue // the answer itself could not be written
+		}
+		if err := json.Unmarshal([]byte(tr.stdout), &e); err != nil || e.Code != types.ErrTryAgainLater {
+			t.Errorf("CHECK failed %s, operation %d: %s", operation, at, tr.stdout)
+		}
+	}
+}
+
+// GC goes on past what it cannot delete and says so; the next one finishes.
+func TestGCBrokenAtEveryStep(t *testing.T) {
+	n := newNode(t, nil)
+	keep := n.newPod(t)
+	keep.add(t)
+	stale := []*pod{n.newPod(t), n.newPod(t), n.newPod(t)}
+	gc := request{verb: "GC", conf: map[string]any{"cni.dev/valid-attachments": []any{map[string]any{"containerID": keep.id, "ifname": "eth0"}}}}
+	whole := len(n.trace(t, gc, noFault, 0).operations) + 2*(len(stale)+1)
+	wentOn := false
+	for _, f := range []fault{killBefore, killAfter, failOnce} {
+		for at := range whole {
+			for _, p := range stale {
+				p.add(t)
+			}
+			tr := n.trace(t, gc, f, at)
+			left := len(n.ports(t))
+			if f == failOnce && tr.err == nil && left != 1 {
+				t.Errorf("GC %s, operation %d: success, and %d pods are left: %s", f, at, left, tr)
+			}
+			wentOn = wentOn || f == failOnce && tr.err != nil && left == 2
+			if a := n.call(t, gc); a.err != nil {
+				t.Errorf("the next GC: %s", a.stdout)
+			}
+			if left := len(n.ports(t)); left != 1 || !has(t, n.Namespace, owner(keep).PortName()) {
+				t.Errorf("GC %s, operation %d: after the next one %v are left", f, at, n.ports(t))
+			}
+		}
+	}
+	if !wentOn {
+		t.Error("no GC went on past the one port that it could not delete")
+	}
+}
+
+// A process that hangs, wherever it does, keeps no other one from working.
+func TestHungProcessBlocksNobody(t *testing.T) {
+	n := newNode(t, nil)
+	p, q := n.newPod(t), n.newPod(t)
+	q.add(t)
+	q.del(t)
+	for _, verb := range []string{"ADD", "DEL"} {
+		whole := len(n.trace(t, p.request(verb), noFault, 0).operations)
+		for at := range whole {
+			p.del(t)
+			if verb == "DEL" {
+				p.add(t)
+			}
+			done := false
+			tr := n.traceDuring(t, p.request(verb), hang, at, func() {
+				q.add(t)
+				q.del(t)
+				done = true
+			})
+			if tr.err != nil || !done {
+				t.Errorf("%s hung at operation %d: %v %s", verb, at, tr.err, tr.stdout)
+			}
 		}
 	}
 }

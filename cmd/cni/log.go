@@ -16,17 +16,11 @@ import (
 // of the one before: both together are never larger than about twice that.
 const maxLog = 5 << 20
 
-// logRefused notes a call that failed before it came to its verb.
-func (c *call) logRefused(err *types.Error) {
-	if !c.logged && c.verbName != "" {
-		c.log(err)
-	}
-}
-
 // log writes the call's one line. A log that cannot be written is no reason to
-// fail a pod: standard error says so.
+// fail a pod: standard error says so. Calls that are refused before their
+// configuration is read, since it is not JSON or the protocol's version is not
+// known, have no log to be written to.
 func (c *call) log(failed *types.Error) {
-	c.logged = true
 	var line bytes.Buffer
 	if !c.format(&line, failed) || c.conf.LogFile == "" {
 		return

@@ -53,7 +53,6 @@ func run() int {
 	if err == nil {
 		return 0
 	}
-	c.logRefused(err)
 	if printErr := err.Print(); printErr != nil {
 		fmt.Fprintln(os.Stderr, "vpcroute: print the error:", printErr)
 	}
@@ -62,6 +61,6 @@ func run() int {
 
 // internalError turns a panic into an answer.
 func internalError(panicked any) *types.Error {
-	return types.NewError(types.ErrInternal, fmt.Sprintf("vpcroute %s failed inside: %v", version, panicked),
+	return failure(types.ErrInternal, fmt.Errorf("vpcroute %s failed inside: %v", version, panicked),
 		"report it with the stack from the runtime's log")
 }

@@ -22,10 +22,11 @@ const (
 	killAfter        // kill -9 when it has happened
 	failOnce         // the operation does not happen and reports an error
 	failOn           // neither does any later one
+	hang             // the operation takes for ever, and then happens
 )
 
 func (f fault) String() string {
-	return [...]string{"none", "killed before", "killed after", "failed", "failed from then on"}[f]
+	return [...]string{"none", "killed before", "killed after", "failed", "failed from then on", "hung"}[f]
 }
 
 // A trace is a run of the plugin under ptrace.
@@ -41,12 +42,18 @@ type trace struct {
 // operation, counting from 0.
 func (n *node) trace(t testing.TB, r request, f fault, at int) trace {
 	t.Helper()
+	return n.traceDuring(t, r, f, at, func() {})
+}
+
+// traceDuring is trace with something to do while the operation hangs.
+func (n *node) traceDuring(t testing.TB, r request, f fault, at int, during func()) trace {
+	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	if err := os.WriteFile(in, []byte(n.stdin(t, r)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tr := tracer{fault: f, at: at, inCall: map[int]bool{}, faulty: map[int]bool{}}
+	tr := tracer{fault: f, at: at, during: during, inCall: map[int]bool{}, faulty: map[int]bool{}}
 	err := n.Do(func() error { return tr.run(n.plugin, r.env(), in, out) })
 	if err != nil {
 		t.Fatalf("trace: %v", err)
@@ -66,6 +73,7 @@ func (n *node) trace(t testing.TB, r request, f fault, at int) trace {
 type tracer struct {
 	fault      fault
 	at         int
+	during     func()
 	leader     int
 	operations []string
 	inCall     map[int]bool // threads between entering and leaving a system call
@@ -177,6 +185,9 @@ func (tr *tracer) enter(pid int, regs *syscall.PtraceRegs) error {
 	switch tr.fault {
 	case killBefore:
 		return syscall.Kill(tr.leader, syscall.SIGKILL)
+	case hang:
+		delete(tr.faulty, pid)
+		tr.during()
 	case failOnce, failOn:
 		regs.Orig_rax = ^uint64(0) // no such call: the kernel does nothing
 		return syscall.PtraceSetRegs(pid, regs)

@@ -34,8 +34,11 @@ func (b *Bridge) Check(e Expected) error {
 		return err
 	}
 	ns, err := openNamespace(e.NetNS)
-	if err != nil {
+	if errors.Is(err, ErrNamespace) {
 		return &MismatchError{"network namespace " + e.NetNS, err.Error(), "that of the pod"}
+	}
+	if err != nil {
+		return err
 	}
 	defer ns.Close()
 	return within(ns, func() error {

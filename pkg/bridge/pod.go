@@ -19,23 +19,35 @@ type pod struct {
 	routes    []Route
 }
 
-// openNamespace opens a network namespace and makes sure that it is one, and
-// not that of the calling thread.
+// openNamespace opens a network namespace. The error is ErrNamespace when the
+// path is not that of a pod's, and another one when that could not be found out.
 func openNamespace(path string) (*os.File, error) {
 	f, err := os.Open(path)
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, fmt.Errorf("%w: %w", ErrNamespace, err)
 	}
-	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
-	if err != nil || kind != unix.CLONE_NEWNET {
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNamespace, path)
+	if err != nil {
+		return nil, fmt.Errorf("network namespace: %w", err)
 	}
-	if sameFile(f, "/proc/thread-self/ns/net") {
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s is the node's own", ErrNamespace, path)
+	if err := checkNamespace(f); err != nil {
+		f.Close()
+		return nil, err
 	}
 	return f, nil
+}
+
+func checkNamespace(f *os.File) error {
+	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+	if errors.Is(err, unix.ENOTTY) || err == nil && kind != unix.CLONE_NEWNET {
+		return fmt.Errorf("%w: %s is not a network namespace", ErrNamespace, f.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", f.Name(), err)
+	}
+	if sameFile(f, "/proc/thread-self/ns/net") {
+		return fmt.Errorf("%w: %s is the node's own", ErrNamespace, f.Name())
+	}
+	return nil
 }
 
 func sameFile(f *os.File, path string) bool {
