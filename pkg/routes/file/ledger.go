@@ -71,7 +71,11 @@ func Open(path, owner string) (*Ledger, error) {
 	if err := l.seize(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(l.read(), l.rewrite()); err != nil {
+	err := l.read()
+	if err == nil {
+		err = l.rewrite()
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}

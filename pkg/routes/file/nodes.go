@@ -264,7 +264,7 @@ func (w Watcher) judge(f *follower, text []byte, err error) ([]routes.Node, erro
 	if err != nil {
 		return nil, fmt.Errorf("nodes file: %w", err)
 	}
-	if endsInLine(f.good) && !endsInLine(text) && len(text) < len(f.good) {
+	if endsInLine(f.good) && !endsInLine(text) && len(text) > 0 && len(text) < len(f.good) {
 		return nil, fmt.Errorf("nodes file %s: it stops in the middle of a line, so it is probably half-written", w.Path)
 	}
 	nodes, err := ParseNodes(text)
