@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -238,31 +239,122 @@ func TestReplaceReadsBackWhatExists(t *testing.T) {
 }
 
 // The main thread stands for the process in /proc/self, so it must never be the
-// one that visits another namespace.
+// one that visits another namespace. The test keeps every other thread busy, so
+// that the runtime has only the main thread left to run inside on.
 func TestInsideLeavesTheProcessWhereItIs(t *testing.T) {
 	ns := sandbox.New(t, "vpc")
 	before, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	for range 200 {
-		wg.Go(func() {
-			err := inside(ns.Path(), func() error {
-				if main, err := os.Readlink("/proc/self/ns/net"); err != nil || main != before {
-					return fmt.Errorf("the process is in %s, was in %s (%v)", main, before, err)
-				}
-				if own, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || own == before {
-					return fmt.Errorf("f is not inside: %s (%v)", own, err)
-				}
-				return nil
-			})
-			if err != nil {
-				t.Error(err)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	release := occupyAllThreadsButMain()
+	defer release()
+	for range 20 {
+		err := inside(ns.Path(), func() error {
+			if main, err := os.Readlink("/proc/self/ns/net"); err != nil || main != before {
+				return fmt.Errorf("the process is in %s, was in %s (%v)", main, before, err)
 			}
+			if own, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || own == before {
+				return fmt.Errorf("f is not inside: %s (%v)", own, err)
+			}
+			return nil
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	wg.Wait()
+}
+
+func occupyAllThreadsButMain() (release func()) {
+	end, main := make(chan struct{}), make(chan bool, 1)
+	for range 200 {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if unix.Gettid() == unix.Getpid() {
+				main <- true
+				return
+			}
+			main <- false
+			<-end
+		}()
+		if <-main {
+			break
+		}
+	}
+	return func() { close(end) }
+}
+
+func TestCallsLeaveNoFileOpen(t *testing.T) {
+	ns := sandbox.New(t, "vpc")
+	table, err := New(Config{Namespace: ns.Path(), Table: 100, Protocol: DefaultProtocol, Owner: "prod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() int {
+		files, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	before := open()
+	for range 100 {
+		if _, err := table.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := open(); after > before+20 {
+		t.Errorf("%d files open after 100 calls, %d before", after, before)
+	}
+}
+
+// An ending context ends after it was asked a number of times.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestApplyStopsWhenItsContextEnds(t *testing.T) {
+	ns := sandbox.New(t, "vpc")
+	for _, args := range []string{"link add up0 type veth peer name far0", "link set up0 up", "link set far0 up", "addr add 192.168.7.1/24 dev up0"} {
+		ns.Run(t, "ip", strings.Fields(args)...)
+	}
+	table, err := New(Config{Namespace: ns.Path(), Table: 100, Protocol: DefaultProtocol, Owner: "prod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes []vpc.Change
+	for i := range 6 {
+		changes = append(changes, vpc.Change{Op: vpc.Create, Route: vpc.Route{
+			Table: "100", Destination: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24), NextHop: "192.168.7.11",
+		}})
+	}
+	errs := table.Apply(&ending{t.Context(), 4}, changes)
+	routes, err := table.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	for i, err := range errs {
+		if err == nil {
+			made++
+		} else if !vpc.IsCancelled(err) || i < made {
+			t.Errorf("change %d: %v, want the context's error, after all that were made", i, err)
+		}
+	}
+	if made == 0 || made == len(changes) || len(routes) != made {
+		t.Errorf("%d of %d routes made, %d there", made, len(changes), len(routes))
+	}
 }
 
 // FuzzParseEntries: whatever a kernel sends, reading it ends in entries that are

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 	"github.com/vpcroute/vpcroute/pkg/vpc/linux"
@@ -42,13 +43,38 @@ type router struct {
 func newRouter(t testing.TB) router {
 	t.Helper()
 	ns := sandbox.New(t, "vpc")
-	r := router{ns, linux.Config{Namespace: ns.Path(), Table: 100, Protocol: linux.DefaultProtocol, Owner: "prod"}}
-	r.ip(t, `link add up0 type veth peer name far0
-		link set up0 up
-		link set far0 up
-		addr add 192.168.7.1/24 dev up0
-		addr add fd00:7::1/64 dev up0 nodad`)
-	return r
+	if err := ns.Do(plug); err != nil {
+		t.Fatal(err)
+	}
+	return router{ns, linux.Config{Namespace: ns.Path(), Table: 100, Protocol: linux.DefaultProtocol, Owner: "prod"}}
+}
+
+// plug gives the current namespace its interface.
+func plug() error {
+	up := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "far0"}
+	if err := netlink.LinkAdd(up); err != nil {
+		return err
+	}
+	far, err := netlink.LinkByName("far0")
+	if err != nil {
+		return err
+	}
+	for _, link := range []netlink.Link{up, far} {
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	for _, text := range []string{"192.168.7.1/24", "fd00:7::1/64"} {
+		addr, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(up, addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ip runs one "ip" command per line. Not in one "ip -batch": that confuses the

@@ -207,7 +207,7 @@ func (t *Table) checkRanges(table uint32, entries []entry, subnets []netip.Prefi
 		}
 		for _, e := range entries {
 			d := e.destination
-			if t.ours(e) || !r.Overlaps(d) || d.Bits() == 0 || slices.Contains(subnets, d) || e.header.Type == unix.RTN_LOCAL || e.header.Type == unix.RTN_BROADCAST {
+			if t.ours(e) || !r.Overlaps(d) || d.Bits() == 0 || slices.Contains(subnets, d) {
 				continue
 			}
 			findings = append(findings, vpc.Finding{

@@ -1,11 +1,12 @@
 package linux_test
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
@@ -19,6 +20,7 @@ func TestPreflight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		setup  string
+		table  int // 0 means 100
 		ranges []netip.Prefix
 		node   string // an address that NextHop is asked for
 		want   string // "SEVERITY OBJECT: part of the message"
@@ -56,6 +58,11 @@ func TestPreflight(t *testing.T) {
 				warning cluster CIDR 10.244.0.0/16: 10.244.0.0/16 overlaps the route to 10.244.3.0/24`,
 		},
 		{
+			name: "connected subnet that the table itself holds is reported once", ranges: both, table: 254,
+			setup: forward + "\nip addr add 10.244.9.1/24 dev up0",
+			want:  "error cluster CIDR 10.244.0.0/16: 10.244.0.0/16 overlaps the connected subnet 10.244.9.0/24",
+		},
+		{
 			name: "node on no subnet", setup: forward + "\n" + rules + "\nip route add default via 192.168.7.254", ranges: both, node: "192.168.99.1",
 			want: "error next hop 192.168.99.1 of node a: 192.168.99.1 is on no connected subnet",
 		},
@@ -78,7 +85,7 @@ func TestPreflight(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRouter(t)
-			r.config.Ranges = tt.ranges
+			r.config.Ranges, r.config.Table = tt.ranges, cmp.Or(tt.table, 100)
 			r.Run(t, "sh", "-ec", tt.setup)
 			table := r.table(t)
 			if tt.node != "" {
@@ -109,7 +116,7 @@ func checkFindings(t *testing.T, findings []vpc.Finding, want string) {
 	}
 	wanted := strings.FieldsFunc(want, func(r rune) bool { return r == '\n' })
 	if len(got) != len(wanted) {
-		t.Fatalf("findings (-want +got):\n%s", cmp.Diff(wanted, got))
+		t.Fatalf("findings (-want +got):\n%s", gocmp.Diff(wanted, got))
 	}
 	for i := range got {
 		head, part, _ := strings.Cut(wanted[i], ": ")
