@@ -1,15 +1,12 @@
 package cluster
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // An Account is a service account.
@@ -42,15 +39,5 @@ func (c *Cluster) As(t testing.TB, a Account) *rest.Config {
 // can reach the API server's address, and returns the file's path.
 func (c *Cluster) Kubeconfig(t testing.TB, a Account) string {
 	t.Helper()
-	config := c.config(c.Admin.CAData, c.Token(t, a))
-	file := clientcmdapi.NewConfig()
-	file.Clusters["cluster"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	file.AuthInfos["account"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
-	file.Contexts["context"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: "account", Namespace: a.Namespace}
-	file.CurrentContext = "context"
-	path := filepath.Join(c.dir, strings.ReplaceAll(a.User(), ":", "-")+".kubeconfig")
-	if err := clientcmd.WriteToFile(*file, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return c.writeKubeconfig(t, strings.ReplaceAll(a.User(), ":", "-"), c.Token(t, a), a.Namespace)
 }

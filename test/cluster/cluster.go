@@ -1,8 +1,9 @@
 // Package cluster starts a real Kubernetes control plane for a test: etcd and
 // kube-apiserver, built from their Go modules, with role-based access control
-// on. There is no kubelet and no controller manager: Nodes are objects, and
-// nothing but the program under test acts on them. It is for tests only; it
-// must not import the product's packages, apart from the API's types.
+// on. There is no kubelet, so Nodes and pods are objects, and unless a test asks
+// for controllers nothing but the program under test acts on them. It is for
+// tests only; it must not import the product's packages, apart from the API's
+// types.
 package cluster
 
 import (
