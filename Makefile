@@ -65,6 +65,14 @@ fuzz: ## fuzz each target for FUZZTIME (20s)
 		done; \
 	done
 
+# Random steps of a soak.
+SOAK ?= 50000
+
+.PHONY: soak
+soak: ## run the plugin's model test for SOAK random steps (50000)
+	@tools/install-missing $(TEST_NEEDS)
+	@VPCROUTE_SOAK=$(SOAK) $(GO) test -vet=off -count=1 -timeout 0 -v -run '^TestModel$$' ./cmd/cni
+
 .PHONY: bench
 bench: bench-cni ## run every benchmark
 

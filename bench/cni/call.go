@@ -22,18 +22,24 @@ const (
 	del verb = "DEL"
 )
 
-// call runs the plugin once for a pod, as a runtime would, and returns how long
-// the process took.
-func (n *node) call(v verb, p *pod) (time.Duration, error) {
-	var took time.Duration
+// A cost is what a call took.
+type cost struct {
+	wall time.Duration // from the start of the process to its end
+	cpu  time.Duration // of the process and those that it called
+}
+
+// call runs the plugin once for a pod, as a runtime would.
+func (n *node) call(v verb, p *pod) (cost, error) {
+	var took cost
 	err := n.ns.Do(func() error {
 		cmd, stdout := n.command(v, p, filepath.Join(n.bin, n.programs[0]))
 		start := time.Now()
 		err := cmd.Run()
-		took = time.Since(start)
+		took.wall = time.Since(start)
 		if err != nil {
 			return fmt.Errorf("%s of %s: %w: %s", v, p.id, err, bytes.TrimSpace(stdout.Bytes()))
 		}
+		took.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		if v == add {
 			p.result = bytes.Clone(stdout.Bytes())
 		}
@@ -72,23 +78,24 @@ func withPrevResult(conf []byte, result json.RawMessage) []byte {
 	return fmt.Appendf(nil, `%s,"prevResult":%s}`, head, bytes.TrimSpace(result))
 }
 
-// atOnce makes a call for each pod, all started together, and returns how long it
-// took until the last one ended.
-func (n *node) atOnce(v verb, pods []*pod) (time.Duration, error) {
-	errs := make([]error, len(pods))
+// atOnce makes a call for each pod, all started together. Its cost is the time
+// until the last one ended, and the processor time of all.
+func (n *node) atOnce(v verb, pods []*pod) (cost, error) {
+	costs, errs := make([]cost, len(pods)), make([]error, len(pods))
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i, p := range pods {
-		wg.Go(func() { _, errs[i] = n.call(v, p) })
+		wg.Go(func() { costs[i], errs[i] = n.call(v, p) })
 	}
 	wg.Wait()
-	took := time.Since(start)
-	for _, err := range errs {
+	total := cost{wall: time.Since(start)}
+	for i, err := range errs {
 		if err != nil {
-			return 0, err
+			return cost{}, err
 		}
+		total.cpu += costs[i].cpu
 	}
-	return took, nil
+	return total, nil
 }
 
 // launchVerb is the first argument that makes this program a launcher.

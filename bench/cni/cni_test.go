@@ -54,7 +54,7 @@ func build(t *testing.T, module, out string, packages ...string) {
 }
 
 func TestFiguresHoldTheGoals(t *testing.T) {
-	ms := func(n int) []time.Duration { return []time.Duration{time.Duration(n) * time.Millisecond} }
+	ms := func(n int) []cost { return []cost{{wall: time.Duration(n) * time.Millisecond}} }
 	at := func(mine, theirs int) measured {
 		s := samples{ours: ms(mine), peer: ms(theirs), other: ms(theirs)}
 		return measured{add: s, del: s}

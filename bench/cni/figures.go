@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/vpcroute/vpcroute/bench/report"
 )
@@ -20,15 +22,24 @@ const (
 	goalMegabytes = 4.0
 )
 
-// compare sets the medians of ours beside each peer's. The goal, if there is
-// one, is about the first peer.
-func compare(name string, s samples, goal float64) []report.Figure {
-	mine := report.Milliseconds(report.Median(s[ours]))
-	first := report.New(name, "ms", mine, peer, report.Milliseconds(report.Median(s[peer])))
+func wall(c cost) time.Duration { return c.wall }
+func cpu(c cost) time.Duration  { return c.cpu }
+
+// compare sets the median of one side of ours beside each peer's. The goal, if
+// there is one, is about the first peer.
+func compare(name string, s samples, side func(cost) time.Duration, goal float64) []report.Figure {
+	median := func(who string) float64 {
+		var ds []time.Duration
+		for _, c := range s[who] {
+			ds = append(ds, side(c))
+		}
+		return report.Milliseconds(report.Median(ds))
+	}
+	first := report.New(name, "ms", median(ours), peer, median(peer))
 	if goal != 0 {
 		first = first.AtMost(goal)
 	}
-	return []report.Figure{first, report.New(name, "ms", mine, other, report.Milliseconds(report.Median(s[other])))}
+	return []report.Figure{first, report.New(name, "ms", median(ours), other, median(other))}
 }
 
 func levelFigures(level int, single, grouped measured) []report.Figure {
@@ -37,11 +48,14 @@ func levelFigures(level int, single, grouped measured) []report.Figure {
 	if level >= 250 {
 		goal = goalADDMany
 	}
-	var figures []report.Figure
-	figures = append(figures, compare(addName(level), single[add], goal)...)
-	figures = append(figures, compare(name("DEL"), single[del], goalDEL)...)
-	figures = append(figures, compare(name("16 ADDs at once"), grouped[add], goalGroupADD)...)
-	return append(figures, compare(name("16 DELs at once"), grouped[del], goalGroupDEL)...)
+	return slices.Concat(
+		compare(addName(level), single[add], wall, goal),
+		compare(name("DEL"), single[del], wall, goalDEL),
+		compare(name("processor time of ADD"), single[add], cpu, 0),
+		compare(name("processor time of DEL"), single[del], cpu, 0),
+		compare(name("16 ADDs at once"), grouped[add], wall, goalGroupADD),
+		compare(name("16 DELs at once"), grouped[del], wall, goalGroupDEL),
+	)
 }
 
 func addName(level int) string { return fmt.Sprintf("ADD, %d pods", level) }

@@ -23,18 +23,11 @@ type plan struct {
 	rounds, groups, bursts int
 }
 
-// samples are the durations of one kind of call, by contender.
-type samples map[string][]time.Duration
+// samples are the costs of one kind of call, by contender.
+type samples map[string][]cost
 
-// A table of samples by what was measured: "ADD", "DEL".
+// measured are the samples of ADD and DEL.
 type measured map[verb]samples
-
-func (m measured) note(v verb, who string, d time.Duration) {
-	if m[v] == nil {
-		m[v] = samples{}
-	}
-	m[v][who] = append(m[v][who], d)
-}
 
 // measure raises a node per contender, runs the plan and returns the figures.
 func measure(bin string, plan plan, progress io.Writer) ([]report.Figure, error) {
@@ -77,8 +70,8 @@ func measure(bin string, plan plan, progress io.Writer) ([]report.Figure, error)
 		figures = append(figures, levelFigures(level, single, grouped)...)
 	}
 	figures = append(figures, rise(figures)...)
-	figures = append(figures, compare("burst: 110 ADDs at once", bursts[add], 0)...)
-	figures = append(figures, compare("drain: 110 DELs at once", bursts[del], 0)...)
+	figures = append(figures, compare("burst: 110 ADDs at once", bursts[add], wall, 0)...)
+	figures = append(figures, compare("drain: 110 DELs at once", bursts[del], wall, 0)...)
 	memory, err := memoryFigures(nodes)
 	if err != nil {
 		return nil, err
@@ -95,7 +88,7 @@ func measure(bin string, plan plan, progress io.Writer) ([]report.Figure, error)
 // rounds are not counted.
 func inTurn(nodes []*node, size, rounds int, progress io.Writer, what string) (measured, error) {
 	fmt.Fprintf(progress, "measuring %s\n", what)
-	m := measured{}
+	m := measured{add: samples{}, del: samples{}}
 	skip := min(warmUp, rounds/2)
 	for round := range rounds + skip {
 		for i := range nodes {
@@ -109,7 +102,7 @@ func inTurn(nodes []*node, size, rounds int, progress io.Writer, what string) (m
 					return nil, fmt.Errorf("%s: %w", n.name, err)
 				}
 				if round >= skip {
-					m.note(v, n.name, took)
+					m[v][n.name] = append(m[v][n.name], took)
 				}
 			}
 		}
