@@ -96,10 +96,10 @@ func TestErrorsReachThePodsEvent(t *testing.T) {
 		obstacle  string // a link on the node
 		wants     []string
 	}{
-		{"no range", conflist{}, "", []string{"podCIDRs"}},
+		{"no range", conflist{}, "", []string{"podCIDRs", "conflist"}},
 		{"a range with host bits", conflist{ranges: []string{"10.244.1.7/24"}}, "", []string{"podCIDRs[0]", "10.244.1.7/24", "10.244.1.0/24"}},
-		{"the bridge's name is taken", alone, "cbr0", []string{"cbr0"}},
-		{"many wrong ranges", conflist{ranges: slices.Repeat([]string{"10.244.1.7/99"}, 40)}, "", []string{"podCIDRs[0]"}},
+		{"the bridge's name is taken", alone, "cbr0", []string{"cbr0", "rename"}},
+		{"many wrong ranges", conflist{ranges: slices.Repeat([]string{"10.244.1.7/99"}, 40)}, "", []string{"podCIDRs[0]", "conflist"}},
 	} {
 		t.Run(tc.situation, func(t *testing.T) {
 			n.Configure(t, tc.config.bytes(n))

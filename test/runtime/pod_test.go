@@ -114,6 +114,7 @@ func alias(t *testing.T, n *cri.Node, a netip.Addr) string {
 
 func TestPodSandbox(t *testing.T) {
 	n := startNode(t, alone)
+	neighbor := run(t, n, pod("neighbor"))
 	before := settled(t, n)
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0"} {
 		t.Run("configuration of version "+version, func(t *testing.T) {
@@ -133,6 +134,7 @@ func TestPodSandbox(t *testing.T) {
 					t.Errorf("address %s is not in %s", a, p)
 				}
 				checkCaller(t, n.Network.Do, onPort(a, 8080), netip.MustParsePrefix(dualStack[i]).Addr().Next())
+				checkCaller(t, inPod(neighbor), onPort(a, 8080), neighbor.Addresses[i])
 			}
 			if got, want := alias(t, n, s.Addresses[0]), alias(t, n, s.Addresses[1]); got != want {
 				t.Errorf("the two addresses are of different links: %s and %s", got, want)

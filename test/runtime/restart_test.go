@@ -1,12 +1,14 @@
 package runtime_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/go-cmp/cmp"
@@ -148,6 +150,29 @@ func TestRuntimeKilledWhileItAddsPods(t *testing.T) {
 		remove(t, n, id)
 	}
 	checkInventory(t, n, before, "shim", "cgroup", "mount", "file")
+}
+
+// The kubelet gives a call up after some minutes and the runtime then ends the
+// plugin where it is.
+func TestCallsCutOff(t *testing.T) {
+	n := startNode(t, alone)
+	before := settled(t, n)
+	pods := numbered("cut-off", 16)
+	errs := atOnce(len(pods), workers, func(i int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*25*time.Millisecond)
+		defer cancel()
+		_, err := n.Run(ctx, pods[i])
+		return err
+	})
+	if errors.Join(errs...) == nil {
+		t.Fatal("every call ended in time: nothing was tested")
+	}
+	after := run(t, n, pod("new"))
+	if len(after.Addresses) != 2 {
+		t.Errorf("a pod after that has addresses %v", after.Addresses)
+	}
+	removeFailed(t, n)
+	checkInventory(t, n, before)
 }
 
 func TestNamespaceLost(t *testing.T) {

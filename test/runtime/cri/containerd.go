@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"text/template"
@@ -55,6 +56,10 @@ type Node struct {
 	plugins string
 	image   string
 	cgroup  *cgroup
+	// attempts counts sandboxes: the runtime wants each of one pod to have another
+	// number.
+	attempts atomic.Uint32
+
 	process *exec.Cmd
 	conn    *grpc.ClientConn
 	runtime runtimev1.RuntimeServiceClient

@@ -42,7 +42,9 @@ const maxHostname = 63
 
 func (n *Node) config(p Pod) *runtimev1.PodSandboxConfig {
 	c := &runtimev1.PodSandboxConfig{
-		Metadata:    &runtimev1.PodSandboxMetadata{Namespace: p.Namespace, Name: p.Name, Uid: p.UID},
+		Metadata: &runtimev1.PodSandboxMetadata{
+			Namespace: p.Namespace, Name: p.Name, Uid: p.UID, Attempt: n.attempts.Add(1),
+		},
 		Hostname:    p.Name[:min(len(p.Name), maxHostname)],
 		Annotations: p.Annotations,
 		DnsConfig:   &runtimev1.DNSConfig{},
