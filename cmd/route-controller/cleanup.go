@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
+	"github.com/vpcroute/vpcroute/pkg/routes/kube"
 )
 
 // exitLeft is the exit code of a cleanup that left routes of ours.
@@ -29,17 +30,35 @@ type leftRoute struct {
 
 // cleanup removes our routes and prints what is left.
 func cleanup(ctx context.Context, s settings, out io.Writer) (err error) {
+	if s.cluster {
+		return s.cleanupCluster(ctx, out)
+	}
 	ledger, closeLedger, err := s.openLedger()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLedger()) }()
 	s.config.Ledger = ledger
-	done, err := routes.Cleanup(ctx, s.config)
-	if printErr := printCleaned(out, newCleaned(done), s.json); printErr != nil {
-		err = errors.Join(err, printErr)
-	}
+	return s.clean(ctx, out)
+}
+
+// cleanupCluster removes our routes and what we said about them in the cluster,
+// as its leader.
+func (s settings) cleanupCluster(ctx context.Context, out io.Writer) error {
+	client, err := s.connect()
 	if err != nil {
+		return err
+	}
+	return s.alone(ctx, client, func(ctx context.Context, ledger routes.Ledger, leads func() error) error {
+		s.config.Ledger = ledger
+		s.config.Table = kube.FenceTable(s.config.Table, leads)
+		return errors.Join(s.clean(ctx, out), client.ClearConditions(ctx))
+	})
+}
+
+func (s settings) clean(ctx context.Context, out io.Writer) error {
+	done, err := routes.Cleanup(ctx, s.config)
+	if err := errors.Join(printCleaned(out, newCleaned(done), s.json), err); err != nil {
 		return err
 	}
 	if len(done.Left) > 0 {

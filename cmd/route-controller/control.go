@@ -22,11 +22,19 @@ func control(ctx context.Context, s settings, logs io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLedger()) }()
+	watch := newMonitor(func() error { return nil })
+	stop, err := watch.serve(s.http)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	s.config.Table = watch.counted(s.config.Table)
 	s.config.Ledger, s.config.Observer = ledger, journal{log}
 	engine, err := routes.New(s.config)
 	if err != nil {
 		return err
 	}
+	watch.follow(engine)
 	watcher := file.Watcher{
 		Path: s.nodes,
 		Nodes: func(nodes []routes.Node) {

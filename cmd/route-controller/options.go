@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
+	"github.com/vpcroute/vpcroute/pkg/routes/kube"
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 	"github.com/vpcroute/vpcroute/pkg/vpc/linux"
 )
@@ -30,11 +32,27 @@ type options struct {
 	adopt        bool
 	logFormat    string
 	logLevel     string
+	configFile   string
+	kubeconfig   string
+	namespace    string
+	http         string
+	verify       string
+	agentPort    int
+	loseProof    bool
+	flags        *pflag.FlagSet
 	linux        linux.Config
 	clouds       map[string]cloud
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
+	o.flags = f
+	f.StringVar(&o.configFile, "config", "", "`file` with these settings in YAML, for example \"clusterCIDR: [10.244.0.0/16]\"; a flag that is given counts more")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster's API; in a pod the service account does")
+	f.StringVar(&o.namespace, "namespace", "vpcroute-system", "`namespace` of the Lease that lets one replica write")
+	f.StringVar(&o.http, "http", "", "`address` of /metrics, /healthz and /readyz; :9471 in a cluster, none with --nodes")
+	f.StringVar(&o.verify, "verify", "", "`proof` that makes a route count: probe (the node's agent answers over it), settle=30s (that time has passed) or off (the cloud has said yes); probe in a cluster, off with --nodes")
+	f.IntVar(&o.agentPort, "agent-port", kube.AgentPort, "`port` on which the node agents answer")
+	f.BoolVar(&o.loseProof, "unavailable-without-proof", false, "make a node unavailable when a route that was proved stops answering")
 	f.StringVar(&o.nodes, "nodes", "", "`file` with the Nodes, in YAML or JSON as kubectl prints them; it is watched for changes")
 	f.StringVar(&o.vpc, "vpc", "", "`kind` of route table: "+strings.Join(kinds(), ", "))
 	f.StringArrayVar(&o.clusterCIDRs, "cluster-cidr", nil, "`range` that the podCIDRs lie in; repeat it for a second family")
@@ -64,6 +82,11 @@ type settings struct {
 	json   bool
 	log    logSettings
 	config routes.Config
+
+	cluster    bool // Nodes and ledger are Kubernetes objects
+	kubeconfig string
+	namespace  string
+	http       string
 }
 
 // What a command needs of the flags.
@@ -74,10 +97,24 @@ const (
 
 // settings reads the flags; the error names everything that is wrong.
 func (o *options) settings(ctx context.Context, nodes bool) (settings, error) {
-	var errs []error
-	s := settings{nodes: o.nodes, ledger: o.ledger, json: o.output == "json"}
-	if nodes && o.nodes == "" {
-		errs = append(errs, errors.New("--nodes is missing: name a file with the cluster's Nodes, for example --nodes nodes.yaml"))
+	errs := o.readConfig()
+	s := settings{
+		nodes: o.nodes, ledger: o.ledger, json: o.output == "json",
+		cluster: o.inCluster(), kubeconfig: o.kubeconfig, namespace: o.namespace, http: o.http,
+	}
+	switch {
+	case o.nodes != "" && o.kubeconfig != "":
+		errs = append(errs, errors.New("--nodes and --kubeconfig are both given: the Nodes come from a file or from a cluster"))
+	case nodes && o.nodes == "" && !s.cluster:
+		errs = append(errs, errors.New("--nodes is missing: name a file with the cluster's Nodes, for example --nodes nodes.yaml, or a --kubeconfig"))
+	case s.cluster && o.ledger != "":
+		errs = append(errs, errors.New("--ledger is given, but in a cluster the VPCRoutes are the ledger: leave it out"))
+	}
+	if s.cluster && s.http == "" {
+		s.http = ":9471"
+	}
+	if o.agentPort < 1 || o.agentPort > 65535 {
+		errs = append(errs, fmt.Errorf("--agent-port is %d: want 1 to 65535, for example %d", o.agentPort, kube.AgentPort))
 	}
 	if o.output != "json" && o.output != "table" {
 		errs = append(errs, fmt.Errorf("--output is %q: want table or json", o.output))
@@ -109,7 +146,16 @@ func (o *options) settings(ctx context.Context, nodes bool) (settings, error) {
 	if o.qps > 0 {
 		s.config.Rate = o.qps
 	}
+	s.config.ConditionFollowsProof = o.loseProof
+	if err := o.verification(&s.config, s.cluster); err != nil {
+		errs = append(errs, err)
+	}
 	return s, errors.Join(errs...)
+}
+
+// inCluster is true when Nodes and ledger are Kubernetes objects.
+func (o *options) inCluster() bool {
+	return o.nodes == "" && (o.kubeconfig != "" || o.ledger == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "")
 }
 
 func (o *options) ranges() ([]netip.Prefix, []error) {

@@ -11,26 +11,42 @@ import (
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
 	"github.com/vpcroute/vpcroute/pkg/routes/file"
+	"github.com/vpcroute/vpcroute/pkg/routes/kube"
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
 
 // plan prints what the controller would change. It writes nothing else.
 func plan(ctx context.Context, s settings, out io.Writer) error {
-	nodes, err := file.ReadNodes(s.nodes)
+	nodes, err := s.readAll(ctx)
 	if err != nil {
 		return err
-	}
-	s.config.Ledger = routes.Memory{}
-	if s.ledger != "" {
-		if s.config.Ledger, err = file.Peek(s.ledger, s.config.Owner); err != nil {
-			return err
-		}
 	}
 	preview, err := routes.Look(ctx, s.config, nodes)
 	if err != nil {
 		return err
 	}
 	return printPlan(out, newPlanned(preview), s.json)
+}
+
+// readAll reads the Nodes and has the ledger ready for reading.
+func (s *settings) readAll(ctx context.Context) ([]routes.Node, error) {
+	if s.cluster {
+		client, err := s.connect()
+		if err != nil {
+			return nil, err
+		}
+		s.config.Ledger = kube.NewRoutes(client)
+		return client.ListNodes(ctx)
+	}
+	nodes, err := file.ReadNodes(s.nodes)
+	if err != nil {
+		return nil, err
+	}
+	s.config.Ledger = routes.Memory{}
+	if s.ledger != "" {
+		s.config.Ledger, err = file.Peek(s.ledger, s.config.Owner)
+	}
+	return nodes, err
 }
 
 // planned is the printed form of a preview.

@@ -28,6 +28,9 @@ when it ends. "route-controller cleanup" removes them.`,
 			if o.dryRun {
 				return plan(cmd.Context(), s, cmd.OutOrStdout())
 			}
+			if s.cluster {
+				return serveCluster(cmd.Context(), s, cmd.ErrOrStderr())
+			}
 			return control(cmd.Context(), s, cmd.ErrOrStderr())
 		},
 	}
@@ -50,8 +53,9 @@ when it ends. "route-controller cleanup" removes them.`,
 			Use:   "cleanup",
 			Short: "Delete every route that is provably ours, and say what is left",
 			Long: `Delete every route that is provably ours from every managed table, and then what
-the ledger says of them. End the controller first: one at work makes the routes
-again. The exit code is 0 when none of ours is left, and 3 when some are.`,
+the ledger says of them. In a cluster it also takes back the conditions that it
+left on Nodes. End the controller first: one at work makes the routes again. The
+exit code is 0 when none of ours is left, and 3 when some are.`,
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				s, err := o.settings(cmd.Context(), noNodes)
@@ -59,6 +63,21 @@ again. The exit code is 0 when none of ours is left, and 3 when some are.`,
 					return err
 				}
 				return cleanup(cmd.Context(), s, cmd.OutOrStdout())
+			},
+		},
+		&cobra.Command{
+			Use:   "check",
+			Short: "Look for what would keep routes from working, and say how to fix it",
+			Long: `Look for what would keep routes from working: permissions, subnets attached to
+other tables, overlapping ranges, full tables. It changes nothing. The exit code
+is 4 when an error was found.`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				s, err := o.settings(cmd.Context(), noNodes)
+				if err != nil {
+					return err
+				}
+				return check(cmd.Context(), s, cmd.OutOrStdout())
 			},
 		},
 	)

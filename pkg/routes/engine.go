@@ -201,6 +201,10 @@ func (e *Engine) SetNodes(nodes []Node) {
 	})
 }
 
+// NodesComplete says that every Node there is has been told by SetNode, which is
+// as good as SetNodes.
+func (e *Engine) NodesComplete() { e.inbox.post(func() { e.synced, e.allDirty = true, true }) }
+
 // SetNode adds one Node or replaces what is known of it.
 func (e *Engine) SetNode(n Node) { e.inbox.post(func() { e.setNode(n) }) }
 

@@ -30,6 +30,8 @@ type Stats struct {
 	Rate float64
 	// Compared is when the last good full list began; zero before the first.
 	Compared time.Time
+	// ListError is why the tables cannot be read; empty when they can.
+	ListError string
 	// Beat is when the engine last looked around; it does so at least every
 	// minute while it is well.
 	Beat time.Time
@@ -52,6 +54,10 @@ func (e *Engine) count(now time.Time) {
 	s := &e.stats
 	s.Nodes, s.Conflicts = len(e.members), len(e.reports.conflicts)
 	s.Tables, s.Rate, s.Compared, s.Beat = e.limits.Tables, e.limiter.rate, e.listing.seen, now
+	s.ListError = ""
+	if e.listing.err != nil {
+		s.ListError = e.listing.err.Error()
+	}
 	s.InFlight, s.Pending, s.Held = e.inFlight, 0, 0
 	for _, w := range e.queue {
 		switch {

@@ -60,6 +60,18 @@ const (
 	NotForgotten      Reason = "NotForgotten"      // the cloud still lists it
 )
 
+// Known is true for the reasons that this package gives.
+func (r Reason) Known() bool {
+	switch r {
+	case NoPodCIDR, InvalidPodCIDR, PodCIDROutOfRange, PodCIDRTaken, FamilyUnsupported, MachineUnknown, NodeUnfit,
+		ResolvingNextHop, CreatingRoute, ForeignRoute, RouteContended, TableFull, AccessDenied, RequestRefused,
+		CloudFailing, LedgerFailing, NextHopGone, AwaitingProof, ProbeSilent, ProbeWrongNode, RouteReady,
+		NodeExcluded, NodeGone, DeletionHeld, NotForgotten:
+		return true
+	}
+	return false
+}
+
 // A RouteStatus is what is known about the route to one node's podCIDR in one
 // table. It is comparable, and reported whenever it has changed.
 type RouteStatus struct {
