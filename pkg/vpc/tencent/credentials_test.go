@@ -1,6 +1,7 @@
 package tencent_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
@@ -266,4 +268,56 @@ func TestCallsAreReported(t *testing.T) {
 	if len(calls) != 1 || calls[0].Action != "CreateRoutes" || vpc.ClassOf(calls[0].Err) != vpc.Throttled {
 		t.Errorf("%+v", calls)
 	}
+}
+
+// A source that is counted and can fail.
+type failing struct {
+	tencent.Credentials
+	asked  int
+	broken bool
+}
+
+func (f *failing) Keys(ctx context.Context) (tencent.Keys, error) {
+	f.asked++
+	if f.broken {
+		return tencent.Keys{}, errors.New("broken")
+	}
+	keys, err := f.Credentials.Keys(ctx)
+	keys.Renew, keys.Expires = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
+	return keys, err
+}
+
+// Temporary keys are renewed in time, without asking for each call; while that
+// fails those at hand serve until they end.
+func TestKeysAreRenewedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(tencent.GlobalRoute)
+		source := &failing{Credentials: w.config.Credentials}
+		w.config.Credentials = source
+		table := w.table(t)
+		list := func(wantAsked int, wantErr bool) {
+			t.Helper()
+			if _, err := table.List(t.Context()); (err != nil) != wantErr {
+				t.Errorf("List: %v", err)
+			}
+			if source.asked != wantAsked {
+				t.Errorf("asked %d times for keys, want %d", source.asked, wantAsked)
+			}
+		}
+		list(1, false)
+		time.Sleep(59 * time.Minute)
+		list(1, false)
+		time.Sleep(2 * time.Minute)
+		list(2, false)
+		time.Sleep(61 * time.Minute)
+		source.broken = true
+		list(3, false)
+		list(3, false) // not asked again at once
+		time.Sleep(time.Minute)
+		list(4, false)
+		time.Sleep(time.Hour)
+		list(5, true) // ended
+		source.broken = false
+		list(6, false)
+	})
 }

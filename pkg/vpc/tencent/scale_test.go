@@ -95,3 +95,44 @@ func TestThousandVPCRoutes(t *testing.T) {
 		t.Logf("%d calls, %s", len(w.Calls()), time.Since(start))
 	})
 }
+
+// R073: a controller that asks for limits and routes in every pass makes one
+// call for both; and what it read is not used once something was written.
+func TestOneReadingForLimitsAndList(t *testing.T) {
+	for _, mode := range bothModes {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(mode)
+				w.startMachines(1)
+				table := w.table(t)
+				look := func() (routes []vpc.Route) {
+					if _, err := table.Limits(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					routes, err := table.List(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					return routes
+				}
+				for range 12 {
+					look()
+					time.Sleep(5 * time.Minute)
+				}
+				if n := len(w.Calls("DescribeClusterRoutes", "DescribeRouteTables")); n != 12 {
+					t.Errorf("%d lists in an idle hour of 12 passes", n)
+				}
+				if _, err := table.Limits(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				apply(t, table, w.create(1))
+				if routes, err := table.List(t.Context()); err != nil || len(routes) != 1 {
+					t.Errorf("after a create: %v, %v", routes, err)
+				}
+				if routes := look(); len(routes) != 1 {
+					t.Errorf("in the next pass: %v", routes)
+				}
+			})
+		})
+	}
+}

@@ -42,6 +42,8 @@
 //   - A VPC route may not overlap a cluster route table of its VPC, nor lie inside
 //     the VPC: the codes ConflictWithDockerRoute and VpcCidrConflict. Cluster
 //     routes win over VPC routes: vendor's pages 457/38968 and 215/31810.
+//   - DescribeRouteTableConflicts lists a default route, and the creation of a
+//     cluster table takes none for a conflict: assumptions.
 //   - ReplaceRoutes forgets a description that is not sent again: an assumption,
 //     the harsher of the two.
 //   - A route to a machine that is gone stays listed as it was, and its packets

@@ -39,6 +39,9 @@ func (e *Emulator) createClusterRouteTable(q createClusterRouteTableRequest) (an
 			"Vpc":                  "CidrConflictWithVpcCidr",
 			"VpcRouteTable":        "CidrConflictWithOtherRoute",
 		}[c.RouteTableType]
+		if c.RouteTableCidrBlock == "0.0.0.0/0" {
+			continue // every VPC with a NAT gateway has one
+		}
 		ofVPC := c.RouteTableType == "Vpc" || c.RouteTableType == "VpcRouteTable"
 		if !ofVPC || q.IgnoreClusterCidrConflict == 0 {
 			return nil, problemf(e.code(code), "%s conflicts with %s of %s", cidr, c.RouteTableCidrBlock, c.RouteTableName)
@@ -203,7 +206,7 @@ func (e *Emulator) describeRouteTableConflicts(q conflictsRequest) (any, *proble
 	return map[string]any{"HasConflict": len(set) > 0, "RouteTableConflictSet": set}, nil
 }
 
-// conflicts lists what overlaps a range in a VPC; a default route does not count.
+// conflicts lists what overlaps a range in a VPC, default routes among it.
 func (e *Emulator) conflicts(vpc string, cidr netip.Prefix) []conflict {
 	set := []conflict{}
 	n := e.networks[vpc]
@@ -220,7 +223,7 @@ func (e *Emulator) conflicts(vpc string, cidr netip.Prefix) []conflict {
 	for _, id := range slices.Sorted(maps.Keys(e.tables.vpc)) {
 		for _, r := range e.tables.vpc[id].routes {
 			d, err := netip.ParsePrefix(r.DestinationCidrBlock)
-			if e.tables.vpc[id].vpc == vpc && err == nil && d.Bits() > 0 && d.Overlaps(cidr) {
+			if e.tables.vpc[id].vpc == vpc && err == nil && d.Overlaps(cidr) {
 				set = append(set, conflict{"VpcRouteTable", d.String(), id, id})
 			}
 		}
