@@ -56,6 +56,7 @@ func add(c *call) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.warn(s.hot)
 	for _, x := range a.Addresses {
 		c.addresses = append(c.addresses, x.Prefix.Addr())
 	}

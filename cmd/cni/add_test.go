@@ -267,9 +267,15 @@ func TestADDUsesTheWholeRange(t *testing.T) {
 			if has(t, extra.Namespace, "eth0") || len(n.ports(t)) != len(tt.want) {
 				t.Errorf("the pod that got no address left %v", n.ports(t))
 			}
-			// The cool-down is set aside when nothing cooler is left.
+			// The cool-down is set aside when nothing cooler is left, and the log says so.
 			pods[len(pods)/2].del(t)
+			if strings.Contains(n.log(t), "coolDown") {
+				t.Errorf("the log speaks of the cool-down before it was set aside:\n%s", n.log(t))
+			}
 			again := addresses(t, extra.add(t).result)
+			if !strings.Contains(n.log(t), "its coolDown is 2m0s") {
+				t.Errorf("the log does not say that the cool-down was set aside:\n%s", n.log(t))
+			}
 			if want := tt.want[len(pods)/2]; !strings.HasPrefix(want, again[0].String()) {
 				t.Errorf("got %v, want the only free address %s", again, want)
 			}

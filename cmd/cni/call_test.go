@@ -154,3 +154,21 @@ func FuzzPrevResult(f *testing.F) {
 		}
 	})
 }
+
+// docs/cni.md has a row for every code of this plugin's own, and for those of
+// the protocol that it uses.
+func TestDocsDescribeEveryCode(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/cni.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []uint{
+		types.ErrIncompatibleCNIVersion, types.ErrInvalidEnvironmentVariables, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig,
+		types.ErrInvalidNetNS, types.ErrTryAgainLater, types.ErrPluginNotAvailable, types.ErrLimitedConnectivity, types.ErrInternal,
+		codeExhausted, codeAttached, codeInterface, codeTaken, codePorts, codeBridge, codeKernel, codeMismatch,
+	} {
+		if !strings.Contains(string(docs), fmt.Sprintf("\n| %d | ", code)) {
+			t.Errorf("docs/cni.md has no row for code %d", code)
+		}
+	}
+}

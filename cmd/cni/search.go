@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -26,6 +27,7 @@ type search struct {
 	tried   map[int]bool
 	listed  bool
 	warning error
+	hot     error // says so when the candidate has not rested for the cool-down
 }
 
 // next returns the candidate to try now; refused says which address of the one
@@ -49,8 +51,20 @@ func (s *search) next(refused error) (bridge.Candidate, error) {
 		if s.passedBy(position) {
 			continue
 		}
+		s.judge(position)
 		s.use(position)
 		return s.candidate(position), nil
+	}
+}
+
+// judge notes when a position is proposed that was in use a moment ago.
+func (s *search) judge(position int) {
+	s.hot = nil
+	if position >= len(s.stamps) || s.stamps[position] == 0 {
+		return
+	}
+	if rested := sinceBoot() - s.stamps[position]; rested >= 0 && rested < s.conf.CoolDown {
+		s.hot = fmt.Errorf("the address was in use %v ago, and its coolDown is %v: none has rested longer", rested.Round(time.Millisecond), s.conf.CoolDown)
 	}
 }
 
