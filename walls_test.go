@@ -234,7 +234,7 @@ var modules = []moduleRule{
 	{"k8s.io/client-go", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},
 	{"sigs.k8s.io/yaml", kubernetes, "YAML is read where Kubernetes' objects are"},
 	{"sigs.k8s.io/json", kubernetes, "JSON with the case of Kubernetes' objects is read where they are"},
-	{"github.com/prometheus/client_golang", []string{"./cmd/node-agent"}, "commands serve metrics; packages count in types of their own"},
+	{"github.com/prometheus/client_golang", []string{"./cmd/node-agent", "./cmd/route-controller"}, "commands serve metrics; packages count in types of their own"},
 	{"github.com/spf13/cobra", []string{"./cmd/node-agent", "./cmd/route-controller"}, "verbs and flags are a command's; the plugin has neither"},
 	{"github.com/spf13/pflag", []string{"./cmd/node-agent", "./cmd/route-controller"}, "verbs and flags are a command's; the plugin has neither"},
 	{"github.com/google/go-cmp", nil, "for tests alone: it panics where a program should not"},
