@@ -1,7 +1,7 @@
 // Command node-agent keeps one node fit for the CNI plugin: it installs the
 // plugin and its configuration, keeps kernel settings and masquerade rules, and
 // answers on a port who and how the node is. It is where flags, the API server,
-// logs and signals are met; what is done to the node is decided in pkg/node.
+// logs and signals are met; what is done to the node is decided in pkg/node, never here.
 package main
 
 import (
