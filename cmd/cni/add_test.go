@@ -56,7 +56,7 @@ func usable(t testing.TB, in interface{ Do(func() error) error }, link string) {
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		addrs, err := repeated(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 		for _, a := range addrs {
 			if a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 {
 				t.Errorf("%s of %s has the flags %#x", a.IPNet, link, a.Flags)
@@ -140,7 +140,7 @@ func linkAddresses(t testing.TB, in interface{ Do(func() error) error }, link st
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		addrs, err := repeated(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 		for _, a := range addrs {
 			out = append(out, a.IPNet.String())
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,25 +36,25 @@ func (c *call) format(line *bytes.Buffer, failed *types.Error) bool {
 	var threshold slog.Level
 	_ = threshold.UnmarshalText([]byte(c.conf.LogLevel)) // validated; else info
 	level := slog.LevelInfo
-	attrs := []slog.Attr{
-		slog.String("pod", c.pod.String()),
-		slog.String("podUID", c.pod.UID),
-		slog.String("container", c.args.ContainerID),
-		slog.String("interface", c.args.IfName),
-		slog.Any("addresses", c.addresses),
-		slog.Float64("milliseconds", float64(time.Since(c.began).Microseconds())/1000),
-		slog.String("version", version),
+	words := []any{
+		"pod", c.pod.String(),
+		"podUID", c.pod.UID,
+		"container", c.args.ContainerID,
+		"interface", c.args.IfName,
+		"addresses", c.addresses,
+		"milliseconds", float64(time.Since(c.began).Microseconds()) / 1000,
+		"version", version,
 	}
-	for _, w := range c.warnings {
+	if len(c.warnings) > 0 {
 		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("warning", w.Error()))
+		words = append(words, "warning", oneLine(errors.Join(c.warnings...).Error()))
 	}
 	if failed != nil {
 		level = slog.LevelError
-		attrs = append(attrs, slog.Uint64("code", uint64(failed.Code)), slog.String("error", failed.Error()))
+		words = append(words, "code", failed.Code, "error", failed.Error())
 	}
 	h := slog.NewJSONHandler(line, &slog.HandlerOptions{Level: threshold})
-	slog.New(h).LogAttrs(context.Background(), level, c.verbName, attrs...)
+	slog.New(h).Log(context.Background(), level, c.verbName, words...)
 	return line.Len() > 0
 }
 
@@ -69,9 +70,8 @@ func appendLog(path string, line []byte) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	_, err = f.Write(line)
-	return err
+	return errors.Join(err, f.Close())
 }
 
 func openLog(path string) (*os.File, error) {

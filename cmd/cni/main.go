@@ -41,7 +41,9 @@ func run() int {
 	debug.SetGCPercent(-1) // a call lives for milliseconds and needs little
 	// The skeleton would fail a DEL whose namespace is the node's own by now,
 	// and an ADD after its result is printed. ADD looks for itself.
-	os.Setenv("CNI_NETNS_OVERRIDE", "true")
+	if err := os.Setenv("CNI_NETNS_OVERRIDE", "true"); err != nil {
+		panic(err) // it fails for a malformed name only
+	}
 	c := newCall()
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add:    c.verb(add),

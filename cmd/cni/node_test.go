@@ -73,7 +73,7 @@ func (n *node) ports(t testing.TB) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
 	if err := n.Do(func() error {
-		links, err := netlink.LinkList()
+		links, err := repeated(netlink.LinkList)
 		for _, l := range links {
 			if a := l.Attrs(); strings.HasPrefix(a.Name, "pod") || len(a.AltNames) > 0 {
 				out[a.Name] = a.AltNames
@@ -238,6 +238,16 @@ func (n *node) waitClean(t testing.TB, when string) {
 	for deadline := time.Now().Add(30 * time.Second); len(n.ports(t)) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: left on the node: %s", when, n.ports(t))
+		}
+	}
+}
+
+// repeated repeats a dump that a change has interrupted.
+func repeated[T any](dump func() ([]T, error)) ([]T, error) {
+	for {
+		all, err := dump()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
 		}
 	}
 }

@@ -56,7 +56,7 @@ func Open(name string) (*Bridge, error) {
 }
 
 // Close releases what Open took. The bridge stays.
-func (b *Bridge) Close() error { return b.host.close() }
+func (b *Bridge) Close() error { return b.host.Close() }
 
 // Ensure makes the bridge if it is missing and brings it to its settings, and
 // returns the MTU its ports should have. Any number of callers may do so at

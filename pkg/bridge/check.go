@@ -46,7 +46,7 @@ func (b *Bridge) Check(e Expected) error {
 		if err != nil {
 			return fmt.Errorf("open rtnetlink: %w", err)
 		}
-		defer c.close()
+		defer c.Close()
 		return e.checkPod(c, host)
 	})
 }

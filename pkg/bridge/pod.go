@@ -30,8 +30,7 @@ func openNamespace(path string) (*os.File, error) {
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
 	if err := checkNamespace(f); err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -78,7 +77,7 @@ func (p pod) configure(ns *os.File) error {
 		if err != nil {
 			return fmt.Errorf("open rtnetlink: %w", err)
 		}
-		defer c.close()
+		defer c.Close()
 		return p.apply(c)
 	})
 }

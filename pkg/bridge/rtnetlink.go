@@ -47,7 +47,7 @@ func dial() (*conn, error) {
 	return &conn{fd: fd, buf: make([]byte, receiveBuffer)}, nil
 }
 
-func (c *conn) close() error { return unix.Close(c.fd) }
+func (c *conn) Close() error { return unix.Close(c.fd) }
 
 // do sends a request and waits for the kernel's verdict.
 func (c *conn) do(m *message) error {
