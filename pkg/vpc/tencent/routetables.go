@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -235,6 +234,3 @@ func countUsed(entries []*vpcapi.Route) (n int) {
 	}
 	return n
 }
-
-// isDisabled is true for a listed route that is switched off.
-func isDisabled(r vpc.Route) bool { return strings.HasSuffix(string(r.NextHop), disabledSuffix) }
