@@ -580,8 +580,10 @@ func TestAliasTellsWhose(t *testing.T) {
 	n := newNode(t, nil)
 	long := strings.Repeat("long-name-", 25)
 	for name, tt := range map[string]struct{ args, want string }{
-		"Kubernetes": {"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_INFRA_CONTAINER_ID=@;K8S_POD_UID=6f1c",
-			"shop/cart-0 uid=6f1c container=@ if=eth0"},
+		"Kubernetes": {
+			"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_INFRA_CONTAINER_ID=@;K8S_POD_UID=6f1c",
+			"shop/cart-0 uid=6f1c container=@ if=eth0",
+		},
 		"none":              {"", "container=@ if=eth0"},
 		"nonsense":          {";;==;K8S_POD_NAME;x=y", "container=@ if=eth0"},
 		"a sandbox besides": {"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_INFRA_CONTAINER_ID=other", "shop/cart-0 sandbox=other container=@ if=eth0"},

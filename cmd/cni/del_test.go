@@ -116,8 +116,10 @@ func TestDELsOfThePreviousBoot_R027(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			a := n.call(t, request{verb: "DEL", container: fmt.Sprintf("of-the-previous-boot-%d", i), ifName: "eth0",
-				conf: map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{map[string]any{"address": fmt.Sprintf("10.244.1.%d/24", 2+i)}}}}})
+			a := n.call(t, request{
+				verb: "DEL", container: fmt.Sprintf("of-the-previous-boot-%d", i), ifName: "eth0",
+				conf: map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{map[string]any{"address": fmt.Sprintf("10.244.1.%d/24", 2+i)}}}},
+			})
 			if a.err != nil {
 				t.Errorf("DEL: %s", a.stdout)
 			}
