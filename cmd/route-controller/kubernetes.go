@@ -44,6 +44,7 @@ func serveCluster(ctx context.Context, s settings, logs io.Writer) error {
 		return err
 	}
 	leader := client.Leader(s.namespace, leaseName, identity())
+	leader.Waits = func(err error) { log.Info("route controller does not lead yet", "reason", err) }
 	watch := newMonitor(leader.Leads)
 	s.config.Table = kube.FenceTable(watch.counted(s.config.Table), leader.Leads)
 	stop, err := watch.serve(s.http)

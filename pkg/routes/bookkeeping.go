@@ -41,11 +41,11 @@ func (e *Engine) keepEntry(entry Entry, now time.Time) {
 	wanted := e.wantsEntry(entry)
 	switch {
 	case !wanted && !e.provesOnly(entry, entry.hops()):
-		if e.certain(place, now) {
+		if e.certain(place) {
 			e.changeBook(entry, true)
 		}
 	case wanted && len(entry.Previous) > 0 && !e.provesOnly(entry, entry.Previous):
-		if e.certain(place, now) {
+		if e.certain(place) {
 			entry.Previous = nil
 			e.changeBook(entry, false)
 		}
@@ -90,7 +90,7 @@ func (e *Engine) provedByOther(entry Entry, r vpc.Route) bool {
 
 // certain is true when no write of a place can come to light any more: a write
 // without an answer shows in a list that starts long enough after it.
-func (e *Engine) certain(place Place, now time.Time) bool {
+func (e *Engine) certain(place Place) bool {
 	since, found := e.uncertain[place]
 	if !found {
 		return true

@@ -282,7 +282,7 @@ func (e *Engine) step(now time.Time) {
 	e.startList(now)
 	e.startResolving(now)
 	if e.ready() {
-		e.replan(now)
+		e.replan()
 		e.dispatch(now)
 		e.keepBook(now)
 		e.startProving(now)

@@ -17,8 +17,6 @@ type prefixMap[V any] struct {
 
 func (m *prefixMap[V]) get(p netip.Prefix) V { return m.values[p] }
 
-func (m *prefixMap[V]) len() int { return len(m.values) }
-
 func (m *prefixMap[V]) set(p netip.Prefix, v V) {
 	if m.values == nil {
 		m.values = map[netip.Prefix]V{}

@@ -34,7 +34,7 @@ type write struct {
 // replan compares what is wanted with what is there, as far as either has
 // changed. After a full list that is everything; after news of one node it is
 // the few destinations that the news touches.
-func (e *Engine) replan(now time.Time) {
+func (e *Engine) replan() {
 	if !e.allDirty && len(e.dirty) == 0 {
 		return
 	}

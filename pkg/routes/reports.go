@@ -342,7 +342,7 @@ func (e *Engine) nodeStatus(m *member) NodeStatus {
 		s.Verdict, s.Reason, s.Message = Untouched, NodeExcluded, "excluded by label "+ExcludeLabel
 		return s
 	}
-	var worst Verdict = Available
+	worst := Available
 	var messages []string
 	if m.problem != nil {
 		worst, s.Reason = Unavailable, m.problem.Reason

@@ -76,7 +76,7 @@ func Open(path, owner string) (*Ledger, error) {
 		err = l.rewrite()
 	}
 	if err != nil {
-		l.Close()
+		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
@@ -95,7 +95,7 @@ func (l *Ledger) seize() error {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
+		_ = lock.Close()
 		return fmt.Errorf("ledger %s is in use by another process: end that controller first (%w)", l.path, err)
 	}
 	l.lock = lock
@@ -243,7 +243,7 @@ func (l *Ledger) append(entries []routes.Entry, forget bool) error {
 		err = l.journal.Sync()
 	}
 	if err != nil {
-		l.journal.Close()
+		_ = l.journal.Close()
 		l.journal = nil
 		return err
 	}
@@ -279,8 +279,8 @@ func (l *Ledger) rewrite() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+			_ = f.Close()
+			_ = os.Remove(f.Name())
 		}
 	}()
 	if _, err = f.Write(slices.Concat(text, []byte("\n"), rows)); err != nil {
@@ -293,7 +293,7 @@ func (l *Ledger) rewrite() (err error) {
 		return err
 	}
 	if l.journal != nil {
-		l.journal.Close() // it is a file without a name now
+		_ = l.journal.Close() // it is a file without a name now
 		l.journal = nil
 	}
 	if err = syncDirectory(filepath.Dir(l.path)); err != nil {

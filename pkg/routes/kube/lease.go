@@ -36,6 +36,8 @@ type Leader struct {
 	leases leases
 	// Identity names this process among the candidates.
 	Identity string
+	// Waits, when set, is told why the Lease cannot be had, once for each cause.
+	Waits func(error)
 
 	mu      sync.Mutex
 	renewed time.Time // start of the last good renewal; zero when not leading
@@ -96,6 +98,7 @@ func (l *Leader) Lead(ctx context.Context, work func(ctx context.Context) error)
 func (l *Leader) acquire(ctx context.Context) (*coordinationv1.Lease, error) {
 	var seen string // the last holder's last renewal
 	var since time.Time
+	var told string
 	for {
 		lease, err := l.leases.get(ctx)
 		began := time.Now()
@@ -115,6 +118,10 @@ func (l *Leader) acquire(ctx context.Context) (*coordinationv1.Lease, error) {
 		if err == nil {
 			l.setRenewed(began)
 			return lease, nil
+		}
+		if l.Waits != nil && err.Error() != told {
+			told = err.Error()
+			l.Waits(err)
 		}
 		select {
 		case <-ctx.Done():
