@@ -44,16 +44,18 @@ test: ## run every test, under the race detector
 	@tools/install-missing $(TEST_NEEDS)
 	@# "go vet" is part of "make lint". Results are not cached: the cache does not see
 	@# that a program the tests build, or a manifest they apply, has changed.
-	@for module in $(MODULES); do \
-		(cd $$module && $(GO) -C $(CURDIR) build -o bin/gotest ./test/gotest && \
-			$(CURDIR)/bin/gotest -count=1 -race -vet=off -timeout 30m $(PACKAGES)); \
-	done
+	@$(GO) build -o bin/gotest ./test/gotest
+	@failed=; for module in $(MODULES); do \
+		(cd $$module && $(CURDIR)/bin/gotest -count=1 -race -vet=off -timeout 30m $(PACKAGES)) || failed+=" $$module"; \
+	done; [[ -z $$failed ]] || { echo "tests failed in:$$failed"; exit 1; }
 
 .PHONY: lint
 lint: ## check style, vet, and the scripts
 	@tools/install-missing shellcheck=shellcheck
 	@shellcheck $(SCRIPTS)
-	@for module in $(MODULES); do (cd $$module && $(LINT) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@failed=; for module in $(MODULES); do \
+		(cd $$module && $(LINT) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || failed+=" $$module"; \
+	done; [[ -z $$failed ]] || { echo "findings in:$$failed"; exit 1; }
 
 .PHONY: fuzz
 fuzz: ## fuzz each target for FUZZTIME (20s)

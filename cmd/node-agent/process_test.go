@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (m *machine) start(t *testing.T, args ...string) *agent {
 func (m *machine) get(path string) (status int, body string) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		Dial: func(network, address string) (c net.Conn, err error) {
+		DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
 			err = m.Do(func() error { c, err = net.Dial(network, address); return err })
 			return c, err
 		},
