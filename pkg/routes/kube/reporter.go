@@ -126,7 +126,7 @@ func (r *Reporter) event(node, uid, kind, reason, note string) {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
 	r.events = append(r.events, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: "vpcroute.", Namespace: metav1.NamespaceDefault},
+		ObjectMeta:          metav1.ObjectMeta{GenerateName: "vpcroute-", Namespace: metav1.NamespaceDefault},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: "vpcroute.io/route-controller",
 		ReportingInstance:   "route-controller",
