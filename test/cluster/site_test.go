@@ -11,12 +11,17 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +30,9 @@ import (
 	"github.com/vpcroute/vpcroute/test/netns"
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
+
+// overlay is what an operator of the box applies.
+const overlay = "testdata/overlay"
 
 // patience bounds every wait for what must happen.
 const patience = time.Minute
@@ -56,7 +64,7 @@ func newSite(t *testing.T, nodes int) *site {
 	box.Nodes = box.Nodes[:nodes]
 	s := &site{Box: box, agents: map[string]*agent{}}
 	s.Cluster = cluster.Start(t, cluster.Where{Namespace: plane.Namespace, Address: plane.Addresses[0]})
-	s.Apply(t, base)
+	s.Apply(t, overlay)
 	for i, n := range box.Nodes {
 		if _, err := n.Attach(t.Context(), fmt.Sprintf("pod-%d", i+1)); err != nil {
 			t.Fatal(err)
@@ -263,4 +271,68 @@ func get(t *testing.T, in *sandbox.Namespace, address netip.AddrPort, path strin
 		return 0, err.Error()
 	}
 	return response.StatusCode, string(text)
+}
+
+// metricNames finds the metrics of the controller in a text.
+var metricNames = regexp.MustCompile(`\bvpcroute_[a-z_]+`)
+
+func keyIn(namespace, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
+// awaitEvent waits until a Node has an Event with a reason.
+func (s *site) awaitEvent(t *testing.T, node, reason string) {
+	t.Helper()
+	eventually(t, func() string {
+		var list eventsv1.EventList
+		if err := s.Client.List(t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			t.Fatal(err)
+		}
+		var seen []string
+		for _, e := range list.Items {
+			if e.Regarding.Name == node && e.Reason == reason {
+				return ""
+			}
+			seen = append(seen, e.Regarding.Name+" "+e.Reason)
+		}
+		return fmt.Sprintf("no Event %s of %s, only %q", reason, node, seen)
+	})
+}
+
+// watchTable follows the VPC's route table; the returned function ends that and
+// returns what was written to it, the nodes' own addresses apart.
+func (s *site) watchTable(t *testing.T) (writes func() []string) {
+	t.Helper()
+	updates, done := make(chan netlink.RouteUpdate, 1024), make(chan struct{})
+	err := s.Router.Do(func() error {
+		return netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() { close(done) })
+	t.Cleanup(end)
+	return func() (seen []string) {
+		// A write of the kernel is announced before the writer goes on, so all
+		// that is to be seen is in the socket already.
+		for {
+			select {
+			case u := <-updates:
+				if s.concernsPods(u.Dst) {
+					seen = append(seen, fmt.Sprintf("%s %s", map[uint16]string{unix.RTM_NEWROUTE: "add", unix.RTM_DELROUTE: "delete"}[u.Type], u.Route))
+				}
+			case <-time.After(200 * time.Millisecond):
+				end()
+				return seen
+			}
+		}
+	}
+}
+
+func (s *site) concernsPods(dst *net.IPNet) bool {
+	if dst == nil {
+		return false
+	}
+	a, _ := netip.AddrFromSlice(dst.IP)
+	return slices.ContainsFunc(s.ClusterCIDRs, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) })
 }
