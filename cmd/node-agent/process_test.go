@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,7 +39,7 @@ func newMachine(t *testing.T) *machine {
 	m.Run(t, "ip", "link", "set", "uplink", "up")
 	m.Run(t, "ip", "link", "set", "other", "up")
 	m.Run(t, "ip", "addr", "add", "172.31.0.11/24", "dev", "uplink")
-	for _, name := range node.Binaries {
+	for _, name := range append(slices.Clone(node.Binaries), node.Loopback) {
 		path := filepath.Join(m.root, "source", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

@@ -142,6 +142,11 @@ func (a *Agent) bridge(_ Node, pool *ipam.Pool, r *Report) error {
 	if r.Link.MTU, err = br.Ensure(bridge.Settings{Gateways: pool.Gateways(), MTU: mtu}); err != nil {
 		return err
 	}
+	// For ports made under an older configuration: without it a
+	// pod cannot reach itself through a service.
+	if err := br.SetHairpin(true); err != nil {
+		return err
+	}
 	retired, err := br.Retire(pool.Gateways())
 	for _, g := range retired {
 		r.changed(fmt.Sprintf("took gateway %s of a former podCIDR from %s", g, a.Bridge))

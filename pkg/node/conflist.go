@@ -9,9 +9,11 @@ import (
 )
 
 // CNIVersions are the versions of the CNI spec that a conflist may be written
-// for, the newest first. 1.1.0 brings GC and STATUS; a runtime too old for it
-// takes 1.0.0.
-var CNIVersions = []string{"1.1.0", "1.0.0"}
+// for, the default first. Every runtime in use takes 1.0.0. 1.1.0 adds GC and
+// STATUS, but containerd 1.6 refuses results of it, and a runtime that has no
+// converter cannot remove the pods it attached under the other version: so a
+// node changes from one to the other only when it is empty.
+var CNIVersions = []string{"1.0.0", "1.1.0"}
 
 // A Network is what the conflist says.
 type Network struct {

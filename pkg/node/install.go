@@ -15,6 +15,11 @@ import (
 // Binaries are the programs a node needs, by file name.
 var Binaries = []string{"vpcroute", "portmap", "bandwidth"}
 
+// Loopback is a program that runtimes call for every pod, whatever the
+// configuration says. It usually comes with the runtime: it is installed only
+// where it is missing, and never taken away.
+const Loopback = "loopback"
+
 // The names that the conflist may have. A runtime takes the first file by name.
 const (
 	ConflistName      = "10-vpcroute.conflist"
@@ -37,7 +42,11 @@ type Installation struct {
 // WriteBinaries installs the programs and returns the names of those that had
 // to be changed. The mode lets everybody execute them, as runtimes expect.
 func (i Installation) WriteBinaries() (changed []string, err error) {
-	for _, name := range Binaries {
+	names := Binaries
+	if _, err := os.Stat(filepath.Join(i.BinDir, Loopback)); errors.Is(err, fs.ErrNotExist) {
+		names = append(slices.Clone(names), Loopback)
+	}
+	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(i.Source, name))
 		if err != nil {
 			return changed, fmt.Errorf("read the program to install: %w", err)

@@ -60,6 +60,9 @@ func TestConflistIsWhatThePluginReads(t *testing.T) {
 	}
 }
 
+// programs are all that the agent brings.
+var programs = append(slices.Clone(node.Binaries), node.Loopback)
+
 // installation is one in a temporary folder, with programs to install.
 func installation(t *testing.T) node.Installation {
 	t.Helper()
@@ -68,7 +71,7 @@ func installation(t *testing.T) node.Installation {
 	if err := os.Mkdir(i.Source, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range node.Binaries {
+	for _, name := range programs {
 		put(t, filepath.Join(i.Source, name), "program "+name)
 	}
 	return i
@@ -100,7 +103,7 @@ func names(t *testing.T, dir string) []string {
 func TestBinariesAreInstalledOnce(t *testing.T) {
 	i := installation(t)
 	changed, err := i.WriteBinaries()
-	if err != nil || !slices.Equal(changed, node.Binaries) {
+	if err != nil || !slices.Equal(changed, programs) {
 		t.Fatalf("first time: %v, %v", changed, err)
 	}
 	if changed, err = i.WriteBinaries(); err != nil || len(changed) != 0 {
@@ -195,6 +198,17 @@ func TestPodCIDRsComeBackFromTheConflist(t *testing.T) {
 	}
 }
 
+func TestLoopbackOfTheRuntimeStays(t *testing.T) {
+	i := installation(t)
+	put(t, filepath.Join(i.BinDir, node.Loopback), "theirs")
+	if _, err := i.WriteBinaries(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(i.BinDir, node.Loopback)); err != nil || string(got) != "theirs" {
+		t.Errorf("the runtime's loopback became %q, %v", got, err)
+	}
+}
+
 func TestRemovalLeavesOthersAlone(t *testing.T) {
 	i := installation(t)
 	put(t, filepath.Join(i.ConfDir, "99-other.conflist"), "{}")
@@ -216,7 +230,7 @@ func TestRemovalLeavesOthersAlone(t *testing.T) {
 	if got := names(t, i.ConfDir); !slices.Equal(got, []string{"99-other.conflist"}) {
 		t.Errorf("configurations left: %v", got)
 	}
-	if got := names(t, i.BinDir); !slices.Equal(got, []string{"bandwidth", "bridge", "portmap"}) {
+	if got := names(t, i.BinDir); !slices.Equal(got, []string{"bandwidth", "bridge", "loopback", "portmap"}) {
 		t.Errorf("programs left: %v", got)
 	}
 	if err := os.Remove(filepath.Join(i.ConfDir, "99-other.conflist")); err != nil {
@@ -225,7 +239,7 @@ func TestRemovalLeavesOthersAlone(t *testing.T) {
 	if err := i.RemoveBinaries(); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, i.BinDir); !slices.Equal(got, []string{"bridge"}) {
+	if got := names(t, i.BinDir); !slices.Equal(got, []string{"bridge", "loopback"}) {
 		t.Errorf("programs left: %v", got)
 	}
 }
