@@ -3,7 +3,6 @@ package routes
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
@@ -19,13 +18,13 @@ func keyOf(e Entry) entryKey { return entryKey{e.Node, Place{e.Table, e.Destinat
 // keepBook brings the ledger of every destination that was looked at to what
 // the tables hold: it forgets what the cloud has forgotten, lets go of next hops
 // that the cloud holds no more, and records routes of ours that it lacks.
-func (e *Engine) keepBook(now time.Time) {
+func (e *Engine) keepBook() {
 	for dest := range e.touched {
 		if !dest.IsValid() {
 			continue
 		}
 		for _, entry := range e.book.entries.get(dest) {
-			e.keepEntry(entry, now)
+			e.keepEntry(entry)
 		}
 		for _, c := range e.claims.get(dest) {
 			e.adopt(c)
@@ -33,7 +32,7 @@ func (e *Engine) keepBook(now time.Time) {
 	}
 }
 
-func (e *Engine) keepEntry(entry Entry, now time.Time) {
+func (e *Engine) keepEntry(entry Entry) {
 	place := Place{entry.Table, entry.Destination}
 	if e.writes[place] != nil || e.bookBusy[keyOf(entry)] || !slices.Contains(e.tables, entry.Table) {
 		return

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +20,19 @@ import (
 type chaos struct {
 	*rig
 	random *rand.Rand
-	nodes  map[string]Node
 	serial int
+	// luck decides about faults; only the cloud uses it, under its own lock.
+	luck   *rand.Rand
+	faulty bool
+
+	// mu guards what the cloud's calls look at while the test goes on. The test
+	// itself, which alone changes nodes and strangers, reads those without it.
+	mu    sync.Mutex
+	nodes map[string]Node
 	// made are the next hops that we asked for, by place; strangers are the
 	// routes that others put there.
 	made      map[Place]map[vpc.NextHop]bool
 	strangers map[netip.Prefix]vpc.Route
-	faulty    bool
 	deletions []time.Time
 	ours      int // the most of our routes since the last deletion window began
 }
@@ -34,6 +41,8 @@ const chaosRanges = 24
 
 // write checks a change that is about to be made.
 func (c *chaos) write(change vpc.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	place := placeOf(change.Route)
 	if c.made[place] == nil {
 		c.made[place] = map[vpc.NextHop]bool{}
@@ -82,6 +91,8 @@ func (c *chaos) check() {
 			c.t.Errorf("the stranger's %s is gone", d)
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := time.Now()
 	c.deletions = slices.DeleteFunc(c.deletions, func(t time.Time) bool { return now.Sub(t) >= 5*time.Minute })
 	if c.ours = max(c.ours, ours); len(c.deletions) > max(3, c.ours*20/100+1) {
@@ -106,7 +117,7 @@ func (c *chaos) step() {
 		c.set(n)
 	case 3:
 		if known {
-			delete(c.nodes, name)
+			c.change(func() { delete(c.nodes, name) })
 			c.engine.DropNode(name)
 		}
 	case 4:
@@ -130,11 +141,11 @@ func (c *chaos) step() {
 	case 8: // a stranger takes a free range, or leaves
 		d := netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i))
 		if s, found := c.strangers[d]; found {
-			delete(c.strangers, d)
+			c.change(func() { delete(c.strangers, d) })
 			c.cloud.Drop(func(r vpc.Route) bool { return r.Destination == d && r.NextHop == s.NextHop })
 		} else if !slices.ContainsFunc(c.cloud.Routes(), func(r vpc.Route) bool { return r.Destination == d }) {
 			s := vpc.Route{Destination: d, NextHop: "stranger", Owner: "somebody"}
-			c.strangers[d] = s
+			c.change(func() { c.strangers[d] = s })
 			c.cloud.Put(s)
 		}
 	case 9: // somebody deletes a route of ours
@@ -160,8 +171,15 @@ func (c *chaos) step() {
 }
 
 func (c *chaos) set(n Node) {
-	c.nodes[n.Name] = n
+	c.change(func() { c.nodes[n.Name] = n })
 	c.engine.SetNode(n)
+}
+
+// change changes what the cloud's calls look at.
+func (c *chaos) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
 }
 
 func (c *chaos) list() []Node {
@@ -175,20 +193,20 @@ func (c *chaos) list() []Node {
 func (c *chaos) restart() {
 	c.stop()
 	c.notes = newNotebook()
-	c.deletions, c.ours = nil, 0 // the brake counts for one process
+	c.change(func() { c.deletions, c.ours = nil, 0 }) // the brake counts for one process
 	c.start(c.list()...)
 }
 
 // fault fails a call in one of all the ways there are.
-func (c *chaos) fault(change vpc.Change) (error, bool) {
-	if !c.faulty || c.random.IntN(3) > 0 {
-		return nil, false
+func (c *chaos) fault(vpc.Change) (lost bool, err error) {
+	if !c.faulty || c.luck.IntN(3) > 0 {
+		return false, nil
 	}
-	if c.random.IntN(3) == 0 {
-		return errors.New("connection reset"), c.random.IntN(2) == 0
+	if c.luck.IntN(3) == 0 {
+		return c.luck.IntN(2) == 0, errors.New("connection reset")
 	}
-	class := vpc.Class(c.random.IntN(int(vpc.Invalid)))
-	return &vpc.Error{Class: class, RetryAfter: time.Duration(c.random.IntN(3)) * time.Second, Err: errors.New("planted")}, false
+	class := vpc.Class(c.luck.IntN(int(vpc.Invalid)))
+	return false, &vpc.Error{Class: class, RetryAfter: time.Duration(c.luck.IntN(3)) * time.Second, Err: errors.New("planted")}
 }
 
 // Whatever happens, a stranger's route is never written, no range gets two
@@ -204,14 +222,14 @@ func TestChaos(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seed %d", name, seed), func(t *testing.T) {
 				run(t, kind, func(r *rig) {
 					c := &chaos{
-						rig: r, random: rand.New(rand.NewPCG(seed, 7)), nodes: map[string]Node{},
+						rig: r, random: rand.New(rand.NewPCG(seed, 7)), luck: rand.New(rand.NewPCG(seed, 8)), nodes: map[string]Node{},
 						made: map[Place]map[vpc.NextHop]bool{}, strangers: map[netip.Prefix]vpc.Route{},
 					}
 					c.cloud.onWrite, c.cloud.fault, c.cloud.latency = c.write, c.fault, 300*time.Millisecond
 					c.config.Grace = time.Nanosecond
 					c.start(nodes(1, 6)...)
 					for _, n := range nodes(1, 6) {
-						c.nodes[n.Name] = n
+						c.change(func() { c.nodes[n.Name] = n })
 					}
 					for range 1500 {
 						c.step()
@@ -233,11 +251,10 @@ func (c *chaos) quiet() {
 	for d, s := range c.strangers {
 		c.cloud.Drop(func(r vpc.Route) bool { return r.Destination == d && r.NextHop == s.NextHop })
 	}
-	c.strangers = map[netip.Prefix]vpc.Route{}
-	c.nodes = map[string]Node{}
+	c.change(func() { c.strangers, c.nodes = map[netip.Prefix]vpc.Route{}, map[string]Node{} })
 	var want []string
 	for i := 30; i < 42; i++ {
-		c.nodes[fmt.Sprintf("n%d", i)] = node(i)
+		c.change(func() { c.nodes[fmt.Sprintf("n%d", i)] = node(i) })
 		want = append(want, serves(i, i)...)
 	}
 	c.engine.SetNodes(c.list())

@@ -28,7 +28,7 @@ type cloud struct {
 	hint    time.Duration // sent with Throttled
 	// fault, when set, may fail a change or, with the zero Change, a list:
 	// before it has an effect or, with lost, after.
-	fault func(c vpc.Change) (err error, lost bool)
+	fault func(c vpc.Change) (lost bool, err error)
 	// machine, when set, answers NextHop.
 	machine func(n vpc.Node, f vpc.Family) (vpc.NextHop, error)
 	// onWrite sees every change that is about to be made.
@@ -92,7 +92,7 @@ func (c *cloud) List(ctx context.Context) ([]vpc.Route, error) {
 		c.log(list, vpc.Change{}, err)
 		return nil, err
 	}
-	err, _ := c.fails(vpc.Change{})
+	_, err := c.fails(vpc.Change{})
 	if err == nil {
 		err = pause(ctx, c.latency)
 	}
@@ -133,7 +133,7 @@ func (c *cloud) call(ctx context.Context, changes []vpc.Change) []error {
 }
 
 func (c *cloud) change(change vpc.Change, late error) error {
-	err, lost := c.fails(change)
+	lost, err := c.fails(change)
 	if err != nil && !lost {
 		return err
 	}
@@ -173,11 +173,11 @@ func (c *cloud) leave(changes []vpc.Change) {
 	}
 }
 
-func (c *cloud) fails(change vpc.Change) (err error, lost bool) {
+func (c *cloud) fails(change vpc.Change) (lost bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fault == nil {
-		return nil, false
+		return false, nil
 	}
 	return c.fault(change)
 }

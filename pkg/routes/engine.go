@@ -284,7 +284,7 @@ func (e *Engine) step(now time.Time) {
 	if e.ready() {
 		e.replan()
 		e.dispatch(now)
-		e.keepBook(now)
+		e.keepBook()
 		e.startProving(now)
 	}
 	e.publish()

@@ -730,11 +730,11 @@ func TestCleanupSaysWhatIsLeft(t *testing.T) {
 		passes(time.Minute)
 		r.stop()
 		r.stop = nil
-		r.cloud.fault = func(c vpc.Change) (error, bool) {
+		r.cloud.fault = func(c vpc.Change) (bool, error) {
 			if c.Op == vpc.Delete && c.Route.Destination.String() == "10.244.2.0/24" {
-				return vpc.Errorf(vpc.Denied, "not allowed"), false
+				return false, vpc.Errorf(vpc.Denied, "not allowed")
 			}
-			return nil, false
+			return false, nil
 		}
 		done, err := Cleanup(r.t.Context(), r.config)
 		if err != nil || done.Deleted != 2 || len(done.Left) != 1 || !strings.Contains(done.Left[0].Err.Error(), "not allowed") {

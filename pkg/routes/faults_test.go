@@ -200,11 +200,11 @@ func TestErrorsOfEveryClass(t *testing.T) {
 				passes(time.Minute)
 				failing := node(3)
 				r.cloud.set(func() {
-					r.cloud.fault = func(change vpc.Change) (error, bool) {
+					r.cloud.fault = func(change vpc.Change) (bool, error) {
 						if change.Route.Node == failing.Name {
-							return vpc.Errorf(c.class, "planted"), false
+							return false, vpc.Errorf(c.class, "planted")
 						}
-						return nil, false
+						return false, nil
 					}
 				})
 				lists := len(r.cloud.did("List"))
@@ -247,13 +247,13 @@ func TestLostAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, kind, func(r *rig) {
 				lost := map[string]bool{}
-				r.cloud.fault = func(change vpc.Change) (error, bool) {
+				r.cloud.fault = func(change vpc.Change) (bool, error) {
 					key := fmt.Sprint(change.Op, change.Route)
 					if change.Op == "" || lost[key] {
-						return nil, false
+						return false, nil
 					}
 					lost[key] = true
-					return errors.New("connection reset"), true
+					return true, errors.New("connection reset")
 				}
 				r.start(nodes(1, 5)...)
 				passes(3 * time.Minute)
@@ -283,11 +283,11 @@ func TestTenthOfCallsFails(t *testing.T) {
 		r.cloud.latency, r.cloud.perSec = time.Second, 12
 		r.config.Ranges = wideRange
 		random := rand.New(rand.NewPCG(1, 2))
-		r.cloud.fault = func(vpc.Change) (error, bool) {
+		r.cloud.fault = func(vpc.Change) (bool, error) {
 			if random.IntN(10) == 0 {
-				return vpc.Errorf(vpc.Transient, "planted"), random.IntN(2) == 0
+				return random.IntN(2) == 0, vpc.Errorf(vpc.Transient, "planted")
 			}
-			return nil, false
+			return false, nil
 		}
 		r.start(manyNodes(500)...)
 		began := time.Now()
@@ -311,7 +311,7 @@ func TestCloudIsDead(t *testing.T) {
 		r.start(nodes(1, 5)...)
 		passes(time.Minute)
 		r.cloud.set(func() {
-			r.cloud.fault = func(vpc.Change) (error, bool) { return errors.New("no route to host"), false }
+			r.cloud.fault = func(vpc.Change) (bool, error) { return false, errors.New("no route to host") }
 		})
 		lists := len(r.cloud.did("List"))
 		r.engine.SetNode(node(6))
@@ -340,11 +340,11 @@ func TestCloudIsDead(t *testing.T) {
 // Denied stops everything but one try a minute, for the whole table.
 func TestEverythingIsDenied(t *testing.T) {
 	run(t, nil, func(r *rig) {
-		r.cloud.fault = func(c vpc.Change) (error, bool) {
+		r.cloud.fault = func(c vpc.Change) (bool, error) {
 			if c.Op == "" {
-				return nil, false
+				return false, nil
 			}
-			return vpc.Errorf(vpc.Denied, "no permission"), false
+			return false, vpc.Errorf(vpc.Denied, "no permission")
 		}
 		r.config.Parallel = 1
 		r.start(nodes(1, 50)...)

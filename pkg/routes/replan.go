@@ -183,6 +183,9 @@ func (e *Engine) takeConflicts(found []vpc.Conflict, looked map[netip.Prefix]boo
 		if c.Route.Table == "" {
 			continue // refused for a reason that the claim's own state tells
 		}
+		if c.Node == "" && e.undecided(c.Route.Destination) {
+			continue // it will be told with the node that it costs its route
+		}
 		e.block(c)
 		current[c.Reason] = true
 		if _, known := e.reports.conflicts[c.Reason]; !known {
@@ -196,6 +199,11 @@ func (e *Engine) takeConflicts(found []vpc.Conflict, looked map[netip.Prefix]boo
 			e.observe(Event{Kind: ConflictSolved, Node: c.Node, Table: c.Route.Table, Destination: c.Route.Destination, Message: "no longer: " + reason})
 		}
 	}
+}
+
+// undecided is true while a claim on a destination waits for the cloud to name its next hop for the first time.
+func (e *Engine) undecided(dest netip.Prefix) bool {
+	return slices.ContainsFunc(e.claims.get(dest), func(c *claim) bool { return !c.hop().asked })
 }
 
 // block notes on a node's claim what is in its way.
