@@ -64,8 +64,10 @@ var situations = []struct {
 	{"no replica leads", with(`vpcroute_leader{instance="a"} 1x20 0x180`), 30 * time.Minute, []string{"VPCRouteNoLeader"}},
 
 	// R092: the cloud's API is dead and nothing crashes.
-	{"the table is not read any more", with(`vpcroute_last_comparison_timestamp_seconds{instance="a"} 0+60x10 600+0x190`), 30 * time.Minute,
-		[]string{"VPCRouteComparisonStale"}},
+	{
+		"the table is not read any more", with(`vpcroute_last_comparison_timestamp_seconds{instance="a"} 0+60x10 600+0x190`), 30 * time.Minute,
+		[]string{"VPCRouteComparisonStale"},
+	},
 	{"the table is not read for ten minutes", with(`vpcroute_last_comparison_timestamp_seconds{instance="a"} 0+60x10 600+0x190`), 20 * time.Minute, nil},
 
 	{"a node gets no route", with(`vpcroute_nodes_unavailable{instance="a"} 1+0x200`), 15 * time.Minute, []string{"VPCRouteNodesUnavailable"}},
