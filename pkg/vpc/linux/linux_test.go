@@ -46,6 +46,13 @@ func newRouter(t testing.TB) router {
 	if err := ns.Do(plug); err != nil {
 		t.Fatal(err)
 	}
+	// The kernel adds its own routes when the links have their carrier, a moment
+	// after they were set up: a link-local one for each end and the connected one.
+	for deadline := time.Now().Add(30 * time.Second); strings.Count(ns.Run(t, "ip", "-6", "route")+"\n", "\n") < 3; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the kernel's own routes never came")
+		}
+	}
 	return router{ns, linux.Config{Namespace: ns.Path(), Table: 100, Protocol: linux.DefaultProtocol, Owner: "prod"}}
 }
 
