@@ -403,8 +403,8 @@ func (e *Engine) verdict(c *claim, r RouteStatus) Verdict {
 		return Available // it worked, and losing the proof is told otherwise
 	case p.active && p.inherited && p.fails < toleratedFails:
 		return Undecided
-	case !e.listing.done && c.hop().err == nil && c.rival == nil:
-		return Undecided // nothing is known yet
+	case c.rival == nil && c.hop().err == nil && (!e.listing.done || c.hop().value == ""):
+		return Undecided // the cloud is still being asked
 	}
 	return Unavailable
 }

@@ -112,10 +112,11 @@ func (s *site) register(t *testing.T, n *netns.Node, edits ...func(*corev1.Node)
 	if a := s.agents[n.Name]; a != nil {
 		a.uid.Store(string(o.UID))
 	}
+	registered := o.DeepCopy()
 	for _, a := range n.Addresses {
 		o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
-	if err := s.Client.Status().Update(t.Context(), o); err != nil {
+	if err := s.Client.Status().Patch(t.Context(), o, client.MergeFrom(registered)); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -136,6 +137,10 @@ func (s *site) networkUnavailable(t *testing.T, node string) *corev1.NodeConditi
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: node}, &o); err != nil {
 		t.Fatal(err)
 	}
+	return conditionOf(&o)
+}
+
+func conditionOf(o *corev1.Node) *corev1.NodeCondition {
 	i := slices.IndexFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable })
 	if i < 0 {
 		return nil
