@@ -71,7 +71,7 @@ func Start(t testing.TB, where Where) *Cluster {
 	t.Cleanup(func() {
 		// In this order: an API server whose etcd is gone waits for it.
 		for _, p := range []*Process{c.apiserver, c.etcd} {
-			if p.cmd != nil && !p.Ended() {
+			if p.done != nil && !p.Ended() {
 				p.Thaw(t)
 				_ = p.Stop(t) // what it has to say is in its log
 			}

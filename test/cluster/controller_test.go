@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,10 +20,12 @@ import (
 	"github.com/vpcroute/vpcroute/test/netns"
 )
 
-// A controller is one replica of the Deployment, as a process on a machine.
+// A controller is one replica of the Deployment, as a process on a machine that
+// is started again when it ends.
 type controller struct {
 	*cluster.Process
-	on *netns.Node
+	on       *netns.Node
+	restarts atomic.Int64
 }
 
 // controller prepares a replica: the Deployment's own arguments and ConfigMap
@@ -41,7 +44,9 @@ func (s *site) controller(t *testing.T, on *netns.Node) *controller {
 	}
 	account := cluster.Account{Namespace: d.Namespace, Name: d.Spec.Template.Spec.ServiceAccountName}
 	args = append(args, "--kubeconfig="+s.Kubeconfig(t, account), "--linux-netns="+s.Router.Path())
-	return &controller{cluster.NewProcess(t, on.Namespace, filepath.Join(s.Programs, "route-controller"), args...), on}
+	c := &controller{Process: cluster.NewProcess(t, on.Namespace, filepath.Join(s.Programs, "route-controller"), args...), on: on}
+	c.Restarted = func() { c.restarts.Add(1) }
+	return c
 }
 
 // configFile writes the configuration out of the Deployment's ConfigMap.

@@ -18,14 +18,21 @@ import (
 // A Process is a program at work that can be started again after it has ended.
 // The sandbox's process namespace takes it along if the test dies.
 type Process struct {
+	// Restarted is, when set before Start, called each time the process was
+	// started again after it had ended by itself, as a kubelet does. Without it
+	// a process that ends stays so.
+	Restarted func()
+
 	program string
 	args    []string
 	in      *sandbox.Namespace
 	logFile string
 
+	mu   sync.Mutex
 	cmd  *exec.Cmd
-	done chan struct{}
-	err  error // valid once done is closed
+	over bool          // it is meant to end
+	done chan struct{} // closed once it has ended and is not started again
+	err  error         // valid once done is closed
 }
 
 // NewProcess prepares a program to run inside a network namespace, or in that
@@ -33,9 +40,7 @@ type Process struct {
 func NewProcess(t testing.TB, in *sandbox.Namespace, program string, args ...string) *Process {
 	p := &Process{program: program, args: args, in: in, logFile: filepath.Join(t.TempDir(), "log")}
 	t.Cleanup(func() {
-		if p.cmd != nil && !p.Ended() {
-			p.Kill(t)
-		}
+		p.Kill(t)
 		if t.Failed() {
 			t.Logf("%s %v printed:\n%s", filepath.Base(p.program), p.args, p.Log())
 		}
@@ -46,32 +51,71 @@ func NewProcess(t testing.TB, in *sandbox.Namespace, program string, args ...str
 // Start starts the process.
 func (p *Process) Start(t testing.TB) {
 	t.Helper()
-	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(p.program, p.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	start := cmd.Start
-	if p.in != nil {
-		start = func() error { return p.in.Do(cmd.Start) }
-	}
-	if err := start(); err != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over, p.done = false, make(chan struct{})
+	if err := p.launch(); err != nil {
 		t.Fatalf("start %s: %v", filepath.Base(p.program), err)
 	}
-	done := make(chan struct{})
-	go func() {
-		p.err = cmd.Wait()
-		close(done)
-	}()
-	p.cmd, p.done = cmd, done
+	go p.wait(p.cmd, p.done)
+}
+
+// launch starts the program; the caller holds the lock.
+func (p *Process) launch() error {
+	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(p.program, p.args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if p.in == nil {
+		return p.cmd.Start()
+	}
+	return p.in.Do(p.cmd.Start)
+}
+
+// restartDelay is a kubelet's first pause, cut short.
+const restartDelay = time.Second
+
+func (p *Process) wait(cmd *exec.Cmd, done chan struct{}) {
+	defer close(done)
+	for {
+		err := cmd.Wait()
+		if p.restarts() {
+			time.Sleep(restartDelay)
+		}
+		p.mu.Lock()
+		p.err = err
+		if p.over || p.Restarted == nil || p.launch() != nil {
+			p.mu.Unlock()
+			return
+		}
+		cmd = p.cmd
+		p.mu.Unlock()
+		p.Restarted()
+	}
+}
+
+// restarts is true when the process is started again once it has ended.
+func (p *Process) restarts() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.over && p.Restarted != nil
+}
+
+// finish says that the process is meant to end.
+func (p *Process) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
 }
 
 // Stop makes the process end by SIGTERM and waits until it has. It returns how
 // the process ended: nil for code 0.
 func (p *Process) Stop(t testing.TB) error {
 	t.Helper()
+	p.finish()
 	p.signal(t, syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -82,14 +126,18 @@ func (p *Process) Stop(t testing.TB) error {
 	}
 }
 
-// Kill makes the process end by SIGKILL and waits until it has.
+// Kill makes the process end by SIGKILL, if it runs, and waits until it has.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
+	if p.done == nil || p.Ended() {
+		return
+	}
+	p.finish()
 	p.signal(t, syscall.SIGKILL)
 	<-p.done
 }
 
-// Ended is true when the process has ended.
+// Ended is true when the process has ended and is not started again.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
@@ -114,6 +162,8 @@ func (p *Process) Thaw(t testing.TB) {
 
 func (p *Process) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("%s: send %s: %v", filepath.Base(p.program), s, err)
 	}
