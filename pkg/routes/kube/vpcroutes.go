@@ -342,6 +342,9 @@ func nameOnly(o any) (any, error) {
 
 // restore makes a deleted object again if it is still wanted.
 func (r *Routes) restore(ctx context.Context, o *v1alpha1.VPCRoute) error {
+	// Decided under the object's lock: its own deletion may be what is told of
+	// here, and must be over before it can be recognized.
+	defer r.lock(o.Name)()
 	r.mu.Lock()
 	kept := r.kept[o.Name]
 	last := r.known[o.Name]
@@ -349,7 +352,6 @@ func (r *Routes) restore(ctx context.Context, o *v1alpha1.VPCRoute) error {
 	if !kept || last == nil || last.UID != o.UID {
 		return nil
 	}
-	defer r.lock(o.Name)()
 	r.forgetObject(o.Name)
 	made, err := r.write(ctx, o.Name, last.Spec)
 	if err != nil {
