@@ -22,6 +22,8 @@ type Process struct {
 	// started again after it had ended by itself, as a kubelet does. Without it
 	// a process that ends stays so.
 	Restarted func()
+	// Env is added to the environment of the test.
+	Env []string
 
 	program string
 	args    []string
@@ -68,6 +70,7 @@ func (p *Process) launch() error {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(p.program, p.args...)
+	p.cmd.Env = append(os.Environ(), p.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if p.in == nil {
 		return p.cmd.Start()

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vpcroute/vpcroute/api/v1alpha1"
@@ -71,12 +72,18 @@ func newSite(t *testing.T, nodes int) *site {
 		}
 		s.agents[n.Name] = startAgent(t, n)
 	}
-	servers, err := netns.Serve(box.Hosts()...)
+	s.serve(t, box.Hosts()...)
+	return s
+}
+
+// serve has hosts answer whoever asks them.
+func (s *site) serve(t *testing.T, hosts ...*netns.Host) {
+	t.Helper()
+	servers, err := netns.Serve(hosts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = servers.Close() })
-	return s
 }
 
 // programs builds the plugin and the controller and returns where they are.
@@ -112,14 +119,26 @@ func (s *site) register(t *testing.T, n *netns.Node, edits ...func(*corev1.Node)
 	if a := s.agents[n.Name]; a != nil {
 		a.uid.Store(string(o.UID))
 	}
-	registered := o.DeepCopy()
+	s.tellAddresses(t, n)
+	return o
+}
+
+// tellAddresses writes a machine's addresses into its Node object.
+func (s *site) tellAddresses(t *testing.T, n *netns.Node) {
+	t.Helper()
+	addresses := []corev1.NodeAddress{}
 	for _, a := range n.Addresses {
-		o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+		addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
-	if err := s.Client.Status().Patch(t.Context(), o, client.MergeFrom(registered)); err != nil {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": addresses}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	// A merge replaces the whole list.
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	if err := s.Client.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // unregister deletes the Node object.
