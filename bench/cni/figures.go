@@ -12,7 +12,7 @@ import (
 
 // What is promised, as ratios to bridge + host-local in the same run.
 const (
-	goalADD       = 0.35
+	goalADD       = 0.35 // from 110 pods on
 	goalADDMany   = 0.25 // from 250 pods on
 	goalDEL       = 0.9
 	goalGroupADD  = 0.4
@@ -44,9 +44,12 @@ func compare(name string, s samples, side func(cost) time.Duration, goal float64
 
 func levelFigures(level int, single, grouped measured) []report.Figure {
 	name := func(what string) string { return fmt.Sprintf("%s, %d pods", what, level) }
-	goal := goalADD
-	if level >= 250 {
+	var goal float64
+	switch {
+	case level >= 250:
 		goal = goalADDMany
+	case level >= 110:
+		goal = goalADD
 	}
 	return slices.Concat(
 		compare(addName(level), single[add], wall, goal),
