@@ -27,9 +27,9 @@ import (
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
-// patience is how long a server gets to become ready or to end: ten times what
-// it takes on an idle machine.
-const patience = 2 * time.Minute
+// patience is how long a server gets to become ready or to end: far more than
+// the seconds it takes on an idle machine.
+const patience = 5 * time.Minute
 
 // Where says where a control plane runs.
 type Where struct {

@@ -91,13 +91,18 @@ func (c *controller) get(t *testing.T, path string) (code int, body string) {
 	return get(t, c.on.Namespace, netip.AddrPortFrom(c.on.Addresses[0], 9471), path)
 }
 
-// metrics are the figures of the replica: "name{labels}" to value.
+// metrics are the figures of the replica: "name{labels}" to value. One that is
+// just being started again gets the time for that.
 func (c *controller) metrics(t *testing.T) map[string]string {
 	t.Helper()
-	code, body := c.get(t, "/metrics")
-	if code != 200 {
-		t.Fatalf("/metrics: %d %s", code, body)
-	}
+	var body string
+	eventually(t, func() string {
+		var code int
+		if code, body = c.get(t, "/metrics"); code != 200 {
+			return fmt.Sprintf("/metrics: %d %s", code, body)
+		}
+		return ""
+	})
 	figures := map[string]string{}
 	for line := range strings.Lines(body) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {
