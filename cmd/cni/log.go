@@ -23,7 +23,7 @@ const maxLog = 5 << 20
 // known, have no log to be written to.
 func (c *call) log(failed *types.Error) {
 	var line bytes.Buffer
-	if !c.format(&line, failed) || c.conf.LogFile == "" {
+	if c.conf.LogFile == "" || !c.format(&line, failed) {
 		return
 	}
 	if err := appendLog(c.conf.LogFile, line.Bytes()); err != nil {

@@ -4,6 +4,12 @@
 // pkg/ipam (which address next) and pkg/bridge (the kernel, which keeps the
 // ledger). It talks to nobody else: it must not import k8s.io, a cloud's SDK,
 // net/http or os/exec.
+//
+// A call lives for milliseconds, so the runtime need not ask the control groups
+// how many processors it may use.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (

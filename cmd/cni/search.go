@@ -22,8 +22,7 @@ type search struct {
 	hints  *ipam.Hints
 	bridge *bridge.Bridge
 
-	stamps  []ipam.Stamp
-	queue   []int
+	queue   []ipam.Aged
 	tried   map[int]bool
 	listed  bool
 	warning error
@@ -38,7 +37,6 @@ func (s *search) next(refused error) (bridge.Candidate, error) {
 	}
 	if s.tried == nil {
 		s.tried = map[int]bool{}
-		s.stamps = s.hints.Read()
 	}
 	for {
 		if len(s.queue) == 0 {
@@ -46,24 +44,27 @@ func (s *search) next(refused error) (bridge.Candidate, error) {
 				return bridge.Candidate{}, err
 			}
 		}
-		position := s.queue[0]
+		first := s.queue[0]
 		s.queue = s.queue[1:]
-		if s.passedBy(position) {
+		stamp := s.hints.Stamp(first.Position)
+		// Another call has used it since this one read the hints: it is put off,
+		// not given up, and the next round looks at it again.
+		if stamp > first.Stamp && stamp <= sinceBoot() && len(s.queue) > 0 {
 			continue
 		}
-		s.judge(position)
-		s.use(position)
-		return s.candidate(position), nil
+		s.judge(stamp)
+		s.use(first.Position)
+		return s.candidate(first.Position), nil
 	}
 }
 
-// judge notes when a position is proposed that was in use a moment ago.
-func (s *search) judge(position int) {
+// judge notes when an address is proposed that was in use a moment ago.
+func (s *search) judge(used ipam.Stamp) {
 	s.hot = nil
-	if position >= len(s.stamps) || s.stamps[position] == 0 {
+	if used == 0 {
 		return
 	}
-	if rested := sinceBoot() - s.stamps[position]; rested >= 0 && rested < s.conf.CoolDown {
+	if rested := sinceBoot() - used; rested >= 0 && rested < s.conf.CoolDown {
 		s.hot = fmt.Errorf("the address was in use %v ago, and its coolDown is %v: none has rested longer", rested.Round(time.Millisecond), s.conf.CoolDown)
 	}
 }
@@ -76,7 +77,7 @@ func (s *search) refill() error {
 			return err
 		}
 	}
-	s.queue = s.pool.Longest(patience, s.stamps, sinceBoot(), func(i int) bool { return s.tried[i] })
+	s.queue = s.pool.Longest(patience, s.hints.Stamps(), sinceBoot(), func(i int) bool { return s.tried[i] })
 	if len(s.queue) == 0 {
 		return failure(codeExhausted, fmt.Errorf("no address is free in %v: all %d are in use", s.conf.PodCIDRs, s.pool.Capacity()),
 			"lower max-pods of this node, or give it a larger podCIDR")
@@ -100,17 +101,6 @@ func (s *search) list() error {
 		}
 	}
 	return nil
-}
-
-// passedBy is true when another call has used a position since this one read
-// the hints. It is put off, not given up: the next round looks at it again.
-func (s *search) passedBy(position int) bool {
-	now := s.hints.Stamp(position)
-	if position >= len(s.stamps) || now == s.stamps[position] {
-		return false
-	}
-	s.stamps[position] = now
-	return len(s.queue) > 0
 }
 
 // use notes before the attempt that a position is being used, so that others do

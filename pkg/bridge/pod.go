@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ownNamespace is the network namespace of the thread that opens it.
+const ownNamespace = "/proc/thread-self/ns/net"
+
 // A pod is the interface inside a pod's network namespace.
 type pod struct {
 	name      string
@@ -43,7 +46,7 @@ func checkNamespace(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("network namespace %s: %w", f.Name(), err)
 	}
-	if sameFile(f, "/proc/thread-self/ns/net") {
+	if sameFile(f, ownNamespace) {
 		return fmt.Errorf("%w: %s is the node's own", ErrNamespace, f.Name())
 	}
 	return nil
@@ -55,19 +58,29 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && errB == nil && os.SameFile(a, b)
 }
 
-// within runs f in a network namespace, on a thread that ends with it.
-func within(ns *os.File, f func() error) error {
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread must not run anything else afterwards.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace %s: %w", ns.Name(), err)
+// within runs f in a network namespace, on the calling thread, and brings that
+// back. A thread that cannot be brought back stays with the caller alone: it
+// must not run anything else.
+func within(ns *os.File, f func() error) (err error) {
+	runtime.LockOSThread()
+	own, err := unix.Open(ownNamespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return &os.PathError{Op: "open", Path: ownNamespace, Err: err}
+	}
+	defer func() { _ = unix.Close(own) }()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace %s: %w", ns.Name(), err)
+	}
+	defer func() {
+		if backErr := unix.Setns(own, unix.CLONE_NEWNET); backErr != nil {
+			err = errors.Join(err, fmt.Errorf("come back from network namespace %s: %w", ns.Name(), backErr))
 			return
 		}
-		done <- f()
+		runtime.UnlockOSThread()
 	}()
-	return <-done
+	return f()
 }
 
 // configure brings the pod's end of a new port to life.

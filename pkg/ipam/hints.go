@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -125,18 +126,33 @@ func createHints(path string, size int) error {
 	return nil
 }
 
-// Read returns the stamp of every position; it is empty when nothing is known.
-func (h *Hints) Read() []Stamp {
-	if h == nil {
-		return nil
+// readBlock is how many bytes of a hint file are read at once: a range of 65,536
+// addresses has a file of half a MiB, and a short process pays for each page it
+// touches.
+const readBlock = 4096
+
+// Stamps yields every position and its stamp in turn, and stops where nothing is
+// known of the rest.
+func (h *Hints) Stamps() iter.Seq2[int, Stamp] {
+	return func(yield func(int, Stamp) bool) {
+		if h == nil {
+			return
+		}
+		var raw [readBlock]byte
+		for read := 0; read < h.size; {
+			n, _ := h.file.ReadAt(raw[:], h.offset(read))
+			known := min(n/stampSize, h.size-read)
+			if known == 0 {
+				return
+			}
+			for i := range known {
+				if !yield(read+i, Stamp(binary.LittleEndian.Uint64(raw[i*stampSize:]))) {
+					return
+				}
+			}
+			read += known
+		}
 	}
-	raw := make([]byte, h.size*stampSize)
-	n, _ := h.file.ReadAt(raw, int64(len(magic)))
-	stamps := make([]Stamp, n/stampSize)
-	for i := range stamps {
-		stamps[i] = Stamp(binary.LittleEndian.Uint64(raw[i*stampSize:]))
-	}
-	return stamps
 }
 
 // Stamp returns the stamp of one position as it is now.

@@ -42,7 +42,7 @@ func files(t testing.TB, dir string) []string {
 func TestHintsOutliveTheProcess(t *testing.T) {
 	dir, p := filepath.Join(t.TempDir(), "made", "if", "missing"), pool(t, "10.244.1.0/24", "")
 	h := openHints(t, dir, p)
-	if got := h.Read(); len(got) != 256 || slices.Max(got) != 0 {
+	if got := stamps(h); len(got) != 256 || slices.Max(got) != 0 {
 		t.Fatalf("a new file knows of %v", got)
 	}
 	for i, stamp := range map[int]time.Duration{0: 1, 7: time.Hour, 255: 3 * time.Second} {
@@ -51,14 +51,14 @@ func TestHintsOutliveTheProcess(t *testing.T) {
 		}
 	}
 	again := openHints(t, dir, p)
-	stamps := again.Read()
-	if stamps[0] != 1 || stamps[7] != time.Hour || stamps[255] != 3*time.Second || stamps[8] != 0 {
-		t.Errorf("read back %v", stamps)
+	got := stamps(again)
+	if got[0] != 1 || got[7] != time.Hour || got[255] != 3*time.Second || got[8] != 0 {
+		t.Errorf("read back %v", got)
 	}
 	if again.Stamp(7) != time.Hour || again.Stamp(-1) != 0 || again.Stamp(256) != 0 {
 		t.Error("single stamps differ from the list")
 	}
-	if err := again.Touch(256, 1); err != nil || len(again.Read()) != 256 {
+	if err := again.Touch(256, 1); err != nil || len(stamps(again)) != 256 {
 		t.Error("a position outside the pool grows the file")
 	}
 	if got := files(t, dir); len(got) != 1 {
@@ -116,7 +116,7 @@ func TestDamagedHintsAreKeptAndReplaced_R008(t *testing.T) {
 				t.Errorf("the copy %s is not what was found: %v", report.Copy, err)
 			}
 			defer h.Close()
-			if got := h.Read(); len(got) != 256 || slices.Max(got) != 0 {
+			if got := stamps(h); len(got) != 256 || slices.Max(got) != 0 {
 				t.Errorf("the new file knows of %v", got)
 			}
 			openHints(t, dir, p) // and is sound
@@ -134,7 +134,7 @@ func TestHintsThatCannotBeHad(t *testing.T) {
 	if h != nil || err == nil || !strings.Contains(err.Error(), file) {
 		t.Fatalf("OpenHints in a file: %v, %v", h, err)
 	}
-	if h.Read() != nil || h.Stamp(7) != 0 || h.Touch(7, 1) != nil || h.Close() != nil {
+	if stamps(h) != nil || h.Stamp(7) != 0 || h.Touch(7, 1) != nil || h.Close() != nil {
 		t.Error("no hints are not the same as hints that know nothing")
 	}
 }
@@ -160,7 +160,7 @@ func TestHintsAtTheSameMoment(t *testing.T) {
 			})
 		}
 		all.Wait()
-		for i, stamp := range openHints(t, dir, p).Read()[:64] {
+		for i, stamp := range stamps(openHints(t, dir, p))[:64] {
 			if stamp != time.Duration(i+1) {
 				t.Errorf("the stamp of %d is lost: %v", i, stamp)
 			}
@@ -169,6 +169,23 @@ func TestHintsAtTheSameMoment(t *testing.T) {
 			t.Errorf("the directory holds %v", got)
 		}
 	}
+}
+
+// stamps are those of a hint file, in the order of their positions.
+func stamps(h *ipam.Hints) []ipam.Stamp {
+	var out []ipam.Stamp
+	for _, s := range h.Stamps() {
+		out = append(out, s)
+	}
+	return out
+}
+
+func positions(aged []ipam.Aged) []int {
+	out := []int{}
+	for _, a := range aged {
+		out = append(out, a.Position)
+	}
+	return out
 }
 
 func TestLongest(t *testing.T) {
@@ -197,13 +214,14 @@ func TestLongest(t *testing.T) {
 			for i, s := range tt.stamps {
 				stamps[i] = s
 			}
-			got := p.Longest(tt.n, stamps, now, func(i int) bool { return slices.Contains(tt.skip, i) })
-			if !slices.Equal(got, tt.want) {
+			got := p.Longest(tt.n, slices.All(stamps), now, func(i int) bool { return slices.Contains(tt.skip, i) })
+			if got := positions(got); !slices.Equal(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}
-	if got := p.Longest(10, []ipam.Stamp{0, 0, 5}, now, nil); !slices.Equal(got, []int{3, 5, 6, 2}) {
+	short := slices.All([]ipam.Stamp{0, 0, 5})
+	if got := positions(p.Longest(10, short, now, nil)); !slices.Equal(got, []int{3, 5, 6, 2}) {
 		t.Errorf("with a short list of stamps: %v", got)
 	}
 }
@@ -216,7 +234,7 @@ func FuzzHints(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 32*8), true)
 	f.Add(binary.LittleEndian.AppendUint64(nil, 1<<63), true)
 	p := pool(f, "10.244.1.0/27 fd00::/64", "10.244.1.9/32")
-	all := p.Longest(p.Size(), nil, 0, nil)
+	all := positions(p.Longest(p.Size(), nil, 0, nil))
 	f.Fuzz(func(t *testing.T, data []byte, soundHeader bool) {
 		dir := t.TempDir()
 		openHints(t, dir, p)
@@ -237,7 +255,7 @@ func FuzzHints(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer h.Close()
-		got := p.Longest(p.Size(), h.Read(), time.Hour, nil)
+		got := positions(p.Longest(p.Size(), h.Stamps(), time.Hour, nil))
 		slices.Sort(got)
 		if !slices.Equal(got, all) {
 			t.Errorf("proposed %v, want each of %v", got, all)

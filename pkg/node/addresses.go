@@ -70,7 +70,7 @@ func cooling(pool *ipam.Pool, hintDir string, claimed map[int]bool) int {
 	}
 	defer hints.Close()
 	n, now := 0, sinceBoot()
-	for position, stamp := range hints.Read() {
+	for position, stamp := range hints.Stamps() {
 		if stamp > 0 && stamp <= now && now-stamp < netconf.DefaultCoolDown && !claimed[position] && pool.At(position) != nil {
 			n++
 		}
