@@ -71,9 +71,9 @@ fuzz: ## fuzz each target for FUZZTIME (20s)
 SOAK ?= 50000
 
 .PHONY: soak
-soak: ## run the plugin's model test for SOAK random steps (50000)
+soak: ## run the plugin's model test for SOAK random steps (50000), and tests that repeat in full
 	@tools/install-missing $(TEST_NEEDS)
-	@VPCROUTE_SOAK=$(SOAK) $(GO) test -vet=off -count=1 -timeout 0 -v -run '^TestModel$$' ./cmd/cni
+	@VPCROUTE_SOAK=$(SOAK) $(GO) test -vet=off -count=1 -timeout 0 -v -run '^TestModel$$|_R001$$|_R003$$|_R016$$' ./cmd/cni
 
 .PHONY: bench
 bench: bench-cni ## run every benchmark

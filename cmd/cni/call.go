@@ -18,6 +18,7 @@ import (
 // A call is one run of the plugin, and what its log line tells.
 type call struct {
 	began     time.Time
+	begun     bool // the skeleton let it through to its verb
 	verbName  string
 	args      *skel.CmdArgs
 	pod       podArgs
@@ -27,9 +28,17 @@ type call struct {
 	warnings  []error
 }
 
+// newCall is the call as the environment tells of it, with a configuration that
+// holds defaults alone.
 func newCall() *call {
 	conf, _ := netconf.Parse([]byte("{}"))
-	return &call{began: time.Now(), verbName: os.Getenv("CNI_COMMAND"), args: &skel.CmdArgs{}, conf: conf}
+	return &call{
+		began:    time.Now(),
+		verbName: os.Getenv("CNI_COMMAND"),
+		args:     &skel.CmdArgs{ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME")},
+		pod:      parseArgs(os.Getenv("CNI_ARGS")),
+		conf:     conf,
+	}
 }
 
 // A verb does what one CNI command asks for. Only ADD has a result.
@@ -39,7 +48,7 @@ type verb func(*call) (*types100.Result, error)
 // standard output but its result, and each call leaves a line in the log.
 func (c *call) verb(do verb) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
-		c.args, c.pod = args, parseArgs(args.Args)
+		c.begun, c.args, c.pod = true, args, parseArgs(args.Args)
 		c.conf, c.confErr = netconf.Parse(args.StdinData)
 		stdout := os.Stdout
 		os.Stdout = os.Stderr

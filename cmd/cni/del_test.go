@@ -145,15 +145,19 @@ func TestDELsOfThePreviousBoot_R027(t *testing.T) {
 // is just large enough never runs dry.
 func TestRebootsFreeEverything_R001(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "on-disk")
-	conf := map[string]any{"podCIDRs": []string{"10.244.1.0/29", "fd00:10:244:1::/64"}, "stateDir": state}
-	for boot := range 25 {
+	podCIDR, pods, boots := "10.244.1.0/29", 5, 25
+	if os.Getenv(soakEnv) != "" {
+		podCIDR, pods, boots = "10.244.1.0/26", 20, 50
+	}
+	conf := map[string]any{"podCIDRs": []string{podCIDR, "fd00:10:244:1::/64"}, "stateDir": state}
+	for boot := range boots {
 		n := newNode(t, conf)
-		for i := range 5 {
+		for i := range pods {
 			if a := n.call(t, n.newPod(t).request("ADD")); a.err != nil {
 				t.Fatalf("boot %d, pod %d: %s", boot, i, a.stdout)
 			}
 		}
-		if got := len(n.ports(t)); got != 5 {
+		if got := len(n.ports(t)); got != pods {
 			t.Fatalf("boot %d: %d claims", boot, got)
 		}
 		if err := n.Delete(); err != nil {

@@ -18,9 +18,9 @@ import (
 const maxLog = 5 << 20
 
 // log writes the call's one line. A log that cannot be written is no reason to
-// fail a pod: standard error says so. Calls that are refused before their
+// fail a pod: standard error says so. A call that is refused before its
 // configuration is read, since it is not JSON or the protocol's version is not
-// known, have no log to be written to.
+// known, has its line in the default log.
 func (c *call) log(failed *types.Error) {
 	var line bytes.Buffer
 	if c.conf.LogFile == "" || !c.format(&line, failed) {

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/vpcroute/vpcroute/pkg/netconf"
 )
 
 // A line is what the log says of one call.
@@ -77,6 +80,44 @@ func TestOneLinePerCall_R087(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
+}
+
+// A call that is refused before its configuration is read is in the default log.
+func TestRefusedCallsAreLogged(t *testing.T) {
+	n := newNode(t, nil)
+	p := n.newPod(t)
+	for name, change := range map[string]func(*request){
+		"not JSON":         func(r *request) { r.stdin = `{"name":` },
+		"unknown version":  func(r *request) { r.conf = map[string]any{"cniVersion": "9.0.0"} },
+		"odd network name": func(r *request) { r.conf = map[string]any{"name": "a/b"} },
+		"no interface":     func(r *request) { r.ifName = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(defaultLog(t))
+			r := p.request("ADD")
+			r.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0"
+			change(&r)
+			a := n.call(t, r)
+			lines := defaultLog(t)
+			if a.cniErr == nil || len(lines) != before+1 {
+				t.Fatalf("%s: %d lines in the default log, want one more than %d", a.stdout, len(lines), before)
+			}
+			for _, word := range []string{`"ERROR"`, `"ADD"`, `"shop/cart-0"`, p.id, fmt.Sprint(a.cniErr.Code)} {
+				if !strings.Contains(lines[before], word) {
+					t.Errorf("%s is not in %s", word, lines[before])
+				}
+			}
+		})
+	}
+}
+
+func defaultLog(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile(netconf.DefaultLogFile)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
 }
 
 func TestLogLevels(t *testing.T) {

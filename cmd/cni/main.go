@@ -61,6 +61,9 @@ func run() int {
 	if err == nil {
 		return 0
 	}
+	if !c.begun {
+		c.log(err)
+	}
 	if printErr := err.Print(); printErr != nil {
 		fmt.Fprintln(os.Stderr, "vpcroute: print the error:", printErr)
 	}

@@ -18,8 +18,17 @@ import (
 	"github.com/vpcroute/vpcroute/pkg/bridge"
 )
 
-// soakEnv asks for that many steps of the model test instead of some.
+// soakEnv asks for that many steps of the model test instead of some, and for
+// the full counts of tests that repeat themselves.
 const soakEnv = "VPCROUTE_SOAK"
+
+// times is how often a test does what it repeats.
+func times(usually, soaking int) int {
+	if os.Getenv(soakEnv) != "" {
+		return soaking
+	}
+	return usually
+}
 
 const (
 	someSteps = 2000

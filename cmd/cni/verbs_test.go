@@ -50,8 +50,12 @@ func TestPodsReachEachOtherAndTheNode(t *testing.T) {
 	}
 }
 
-func TestAllVerbs(t *testing.T) {
+// R054: every verb works on a node that is cut off from everything, an API
+// server too, and that has nothing but its configuration: no token, no
+// kubeconfig.
+func TestAllVerbsOnANodeCutOff_R054(t *testing.T) {
 	n := newNode(t, nil)
+	n.Run(t, "ip", "link", "delete", "uplink")
 	p, q := n.newPod(t), n.newPod(t)
 	added := p.add(t)
 	q.add(t)
@@ -61,9 +65,7 @@ func TestAllVerbs(t *testing.T) {
 	if a := n.call(t, r); a.err != nil {
 		t.Errorf("CHECK of a sound pod: %v", a.cniErr)
 	}
-	if a := n.call(t, request{verb: "STATUS"}); a.err != nil {
-		t.Errorf("STATUS of a sound node: %v", a.cniErr)
-	}
+	wantSound(t, n.call(t, request{verb: "STATUS"}))
 	valid := map[string]any{"cni.dev/valid-attachments": []any{map[string]any{"containerID": p.id, "ifname": "eth0"}}}
 	if a := n.call(t, request{verb: "GC", conf: valid}); a.err != nil {
 		t.Errorf("GC: %v", a.cniErr)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -46,6 +47,12 @@ func TestConflistIsWhatThePluginReads(t *testing.T) {
 		}
 		if want := []string{"vpcroute", "portmap", "bandwidth"}; !slices.Equal(types, want) {
 			t.Errorf("plugins %v, want %v", types, want)
+		}
+		// R054: nothing in it expires.
+		for _, word := range []string{"token", "kubeconfig", "certificate", "password"} {
+			if strings.Contains(strings.ToLower(string(conflist(t, n))), word) {
+				t.Errorf("the conflist has a %s", word)
+			}
 		}
 		if list.CNIVersion != version || list.Name != node.NetworkName {
 			t.Errorf("version %q, name %q", list.CNIVersion, list.Name)

@@ -102,12 +102,13 @@ func reexec(must bool) int {
 	}
 }
 
-// furnish gives the new mount namespace a /proc, /sys and /run of its own.
+// furnish gives the new mount namespace a /proc, /sys, /run and /var/log of its
+// own.
 func furnish() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/run"}} {
+	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/var/log"}} {
 		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.kind, m.at, err)
 		}
