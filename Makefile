@@ -76,7 +76,7 @@ soak: ## run the plugin's model test for SOAK random steps (50000), and tests th
 	@VPCROUTE_SOAK=$(SOAK) $(GO) test -vet=off -count=1 -timeout 0 -v -run '^TestModel$$|_R001$$|_R003$$|_R016$$' ./cmd/cni
 
 .PHONY: bench
-bench: bench-cni ## run every benchmark
+bench: bench-cni bench-datapath ## run every benchmark
 
 # Programs under measurement are all built the same way.
 BENCH_BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
@@ -89,6 +89,12 @@ bench-cni: ## measure the plugin beside the reference bridge, ptp and host-local
 	@$(BENCH_BUILD) -o bench/out/bin/vpcroute ./cmd/cni
 	@cd bench && $(BENCH_BUILD) -o out/bin/ $(PEERS)/main/bridge $(PEERS)/main/ptp $(PEERS)/ipam/host-local
 	@cd bench && $(BENCH_BUILD) -o out/bin/bench-cni ./cni && out/bin/bench-cni $(ARGS)
+
+.PHONY: bench-datapath
+bench-datapath: ## measure traffic between pods beside other shapes of network
+	@$(BENCH_BUILD) -o bench/out/bin/vpcroute ./cmd/cni
+	@cd bench && $(BENCH_BUILD) -o out/bin/ $(PEERS)/main/ptp $(PEERS)/ipam/host-local
+	@cd bench && $(BENCH_BUILD) -o out/bin/bench-datapath ./datapath && out/bin/bench-datapath $(ARGS)
 
 .PHONY: generate
 generate: ## write every generated file again

@@ -25,8 +25,10 @@ type Figure struct {
 	Against string `json:"against"`
 	// Ratio is Ours by Peer, and 0 where the peer has no figure.
 	Ratio float64 `json:"ratio"`
-	// Goal is the most that Ratio may be, and nil where nothing was promised.
-	Goal *float64 `json:"goal"`
+	// Goal is the most that Ratio may be, or the least where Least says so; nil
+	// where nothing was promised.
+	Goal  *float64 `json:"goal"`
+	Least bool     `json:"least,omitempty"`
 	// Met is whether the goal is reached; nil without one.
 	Met *bool `json:"met"`
 }
@@ -44,6 +46,14 @@ func New(name, unit string, ours float64, against string, peer float64) Figure {
 func (f Figure) AtMost(goal float64) Figure {
 	met := f.Ratio <= goal && f.Peer != 0
 	f.Goal, f.Met = &goal, &met
+	return f
+}
+
+// AtLeast returns the figure with a goal for its ratio that is to be reached or
+// passed: more is better.
+func (f Figure) AtLeast(goal float64) Figure {
+	met := f.Ratio >= goal && f.Peer != 0
+	f.Goal, f.Least, f.Met = &goal, true, &met
 	return f
 }
 
@@ -66,7 +76,11 @@ func Table(w io.Writer, figures []Figure) error {
 	for _, f := range figures {
 		goal, met := "-", "-"
 		if f.Goal != nil {
-			goal, met = fmt.Sprintf("≤ %.2f", *f.Goal), "no"
+			bound := "≤"
+			if f.Least {
+				bound = "≥"
+			}
+			goal, met = fmt.Sprintf("%s %.2f", bound, *f.Goal), "no"
 			if *f.Met {
 				met = "yes"
 			}
