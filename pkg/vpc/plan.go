@@ -75,7 +75,8 @@ type Diff struct {
 // left to do its work. Foreign entries inside Ranges are conflicts; wider ones,
 // such as a default route, are not, since the longer prefix wins.
 //
-// A route with a wrong next hop is replaced, never deleted and created, and a
+// A route with a wrong next hop, or whose packets the cloud drops for a reason
+// that a Replace removes, is replaced, never deleted and created, and a
 // second entry of ours for a destination is deleted after its first is right,
 // so no step leaves a desired destination without the entry that it had.
 func Plan(desired, actual []Route, rules Rules) Diff {
@@ -179,6 +180,10 @@ func (p *planner) compare(want Route) {
 	ours, foreign := p.ours[placeOf(want)], p.foreign[placeOf(want)]
 	switch right := bestIndex(ours, want.NextHop); {
 	case right >= 0:
+		if reason := ours[right].Dropped; reason != "" {
+			p.writes = append(p.writes, Change{Op: Replace, Route: want, Old: ours[right], Reason: fmt.Sprintf(
+				"%s of node %s leads to the right next hop, but its packets are dropped: %s", want.Destination, want.Node, reason)})
+		}
 		if ours[right].Blackhole {
 			p.conflict(want, want.Node, "%s leads to the right next hop %s, but the cloud says that it is gone: check the machine of node %s", want.Destination, want.NextHop, want.Node)
 		}
@@ -321,6 +326,7 @@ func compareRoutes(a, b Route) int {
 		cmp.Compare(a.NextHop, b.NextHop),
 		strings.Compare(a.ID, b.ID),
 		compareBools(a.Blackhole, b.Blackhole),
+		strings.Compare(a.Dropped, b.Dropped),
 		strings.Compare(a.Owner, b.Owner),
 		strings.Compare(a.Node, b.Node),
 	)

@@ -12,7 +12,7 @@ import (
 
 // Routes are written as one line each:
 //
-//	TABLE DESTINATION > NEXTHOP [owner=X] [node=X] [id=X] [text=X] [blackhole]
+//	TABLE DESTINATION > NEXTHOP [owner=X] [node=X] [id=X] [text=X] [blackhole] [dropped=X]
 //
 // where "-" stands for nothing.
 func parseRoutes(t testing.TB, text string) []Route {
@@ -50,6 +50,8 @@ func parseRoute(t testing.TB, line string) Route {
 			r.Text = value
 		case "blackhole":
 			r.Blackhole = true
+		case "dropped":
+			r.Dropped = value
 		default:
 			t.Fatalf("route %q has an unknown field %q", line, field)
 		}
@@ -174,6 +176,14 @@ func TestPlan(t *testing.T) {
 			actual:  "t1 10.244.1.0/24 > i-1 owner=prod blackhole",
 			want:    "conflict t1 10.244.1.0/24 > i-1 a",
 			reason:  "check the machine of node a",
+		},
+		{
+			name:    "right next hop whose packets the cloud drops is put right in place, and only where it is ours, R083",
+			desired: "- 10.244.1.0/24 > i-1 node=a\n - 10.244.2.0/24 > i-2 node=b",
+			actual:  "t1 10.244.1.0/24 > i-1 dropped=check-on\n t1 10.244.2.0/24 > i-2 dropped=check-on",
+			rules:   ledger("t1 10.244.1.0/24 > i-1"),
+			want:    "replace t1 10.244.1.0/24 > i-1 from i-1",
+			reason:  "its packets are dropped: check-on",
 		},
 		{
 			name:   "deleted node's route goes",

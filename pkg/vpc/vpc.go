@@ -55,6 +55,10 @@ type Route struct {
 	NextHop NextHop
 	// Blackhole is true when the cloud says that the next hop is gone.
 	Blackhole bool
+	// Dropped says why the cloud drops the packets although the next hop is
+	// there, for example "source/destination check of eni-1 is on"; empty when it
+	// does not. It is set only where a Replace by the same next hop helps.
+	Dropped string
 	// Owner is the owner's mark read back from the cloud, and "" on clouds that
 	// cannot mark a route or for an unmarked one.
 	Owner string
