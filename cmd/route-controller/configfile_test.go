@@ -65,6 +65,29 @@ func TestConfigFileTellsAllThatIsWrong(t *testing.T) {
 	}
 }
 
+// TestOverlayConfigs reads the configuration in every cloud's overlay: its fields
+// are flags, and its cloud is the one that the overlay is named after.
+func TestOverlayConfigs(t *testing.T) {
+	files, err := filepath.Glob("../../manifests/overlays/*/config.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no overlays: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := configured(t, string(text))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		name := filepath.Base(filepath.Dir(file))
+		if !strings.HasPrefix(name, o.vpc) || o.clouds[o.vpc] == nil || o.clusterID == "" || len(o.clusterCIDRs) == 0 {
+			t.Errorf("%s: cloud %q, cluster %q, ranges %v", file, o.vpc, o.clusterID, o.clusterCIDRs)
+		}
+	}
+}
+
 func TestVerification(t *testing.T) {
 	for verify, ok := range map[string]bool{"": true, "probe": true, "off": true, "settle=30s": true, "settle": false, "settle=-1s": false, "x": false} {
 		s, err := (&options{verify: verify, agentPort: 1}).settings(t.Context(), noNodes)

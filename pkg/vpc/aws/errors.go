@@ -15,9 +15,6 @@ import (
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
 
-// dryRunPassed is the code that says yes to a dry run.
-const dryRunPassed = "DryRunOperation"
-
 // codes class the API's error codes. What the vendor's page on error codes lists
 // for every action is here, and what it lists for those that are used.
 var codes = map[string]vpc.Class{

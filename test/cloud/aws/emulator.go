@@ -104,7 +104,6 @@ type Emulator struct {
 	history  cloud.Timeline[state]
 	denied   map[string]bool // "Action" or "Action:table"
 	allowed  map[string]bool // nil: every action
-	serial   int
 }
 
 // New returns an emulator of an account that owns nothing, without rate limits.
@@ -115,7 +114,6 @@ func New(o Options) *Emulator {
 		networks: map[string]*network{},
 		state:    state{tables: map[string]table{}, interfaces: map[string]Interface{}, stopped: map[string]bool{}},
 		denied:   map[string]bool{},
-		serial:   0x1000,
 	}
 	e.Encode = encode
 	e.Throttled = func(string, time.Duration) cloud.Answer {
@@ -247,12 +245,6 @@ func (e *Emulator) carryOut(r *http.Request, name string, q parameters, body []b
 
 // timeOfDay is the time by which signatures are judged.
 func (e *Emulator) timeOfDay() time.Time { return time.Now().Add(e.options.Skew) }
-
-// id makes up the id of a new object.
-func (e *Emulator) id(kind string) string {
-	e.serial++
-	return fmt.Sprintf("%s-%017x", kind, e.serial)
-}
 
 // page cuts one page out of a list. A token names the place where the next page
 // begins.

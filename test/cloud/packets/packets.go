@@ -43,13 +43,11 @@ func Run(t *testing.T, start func(box *netns.Box) Cloud) {
 	t.Helper()
 	box := raise(t)
 	c := start(box)
-	c.Program = cloud.Programmer(box.Route, box.Unroute, func(err error) { t.Error(err) })
-	server := httptest.NewServer(c.Handler)
-	t.Cleanup(server.Close)
+	url := serve(t, box, c)
 
 	meet(t, box)
 	tell(t, box, box.Objects()...)
-	control(t, box, c, server.URL)
+	control(t, box, c, url)
 	await(t, box, box.Nodes...)
 	meet(t, box, box.Nodes...)
 
@@ -57,6 +55,55 @@ func Run(t *testing.T, start func(box *netns.Box) Cloud) {
 	tell(t, box, box.Objects()[:2]...)
 	await(t, box, box.Nodes[:2]...)
 	meet(t, box, box.Nodes[:2]...)
+}
+
+// A Hindrance keeps packets from following routes that the cloud has taken.
+type Hindrance struct {
+	// Routed is true when the cloud's table has the routes of all nodes.
+	Routed func() bool
+	// Cause is what the controller's log has to name.
+	Cause string
+	// Remove takes the hindrance away, as an operator would.
+	Remove func()
+}
+
+// RunHindered raises a box as Run does, for a cloud that takes the routes and
+// drops their packets: nobody meets, the log says why, and everybody meets once
+// the hindrance is removed.
+func RunHindered(t *testing.T, start func(box *netns.Box) (Cloud, Hindrance)) {
+	t.Helper()
+	box := raise(t)
+	c, h := start(box)
+	url := serve(t, box, c)
+	tell(t, box, box.Objects()...)
+	p := control(t, box, c, url, "--verify", "probe")
+	until(t, "the cloud has the routes", h.Routed)
+	until(t, "the log names "+h.Cause, func() bool {
+		text, err := p.Log()
+		return err == nil && strings.Contains(text, h.Cause)
+	})
+	meet(t, box)
+	h.Remove()
+	await(t, box, box.Nodes...)
+	meet(t, box, box.Nodes...)
+}
+
+// until waits until something is true.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not after %s: %s", patience, what)
+		}
+	}
+}
+
+// serve answers for the cloud and lets its tables program the box.
+func serve(t *testing.T, box *netns.Box, c Cloud) (url string) {
+	c.Program = cloud.Programmer(box.Route, box.Unroute, func(err error) { t.Error(err) })
+	server := httptest.NewServer(c.Handler)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // raise makes a box whose hosts all serve.
@@ -90,8 +137,9 @@ func raise(t *testing.T) *netns.Box {
 }
 
 // control starts the built controller, and shows its log if the test fails.
-func control(t *testing.T, box *netns.Box, c Cloud, url string) {
+func control(t *testing.T, box *netns.Box, c Cloud, url string, more ...string) *netns.Process {
 	args := append([]string{"--nodes", box.NodesFile(), "--cluster-cidr", box.ClusterCIDRs[0].String()}, c.Flags(url)...)
+	args = append(args, more...)
 	cmd := exec.Command(filepath.Join(box.Programs, "route-controller"), args...)
 	// box.Start hands the process this one's environment.
 	for _, e := range c.Env {
@@ -112,6 +160,7 @@ func control(t *testing.T, box *netns.Box, c Cloud, url string) {
 			t.Logf("the controller's log (%v):\n%s", err, text)
 		}
 	})
+	return p
 }
 
 // tell writes the nodes file.

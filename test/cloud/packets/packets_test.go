@@ -1,9 +1,12 @@
 package packets_test
 
 import (
+	"fmt"
 	"net/netip"
+	"path/filepath"
 	"testing"
 
+	"github.com/vpcroute/vpcroute/test/cloud/aws"
 	"github.com/vpcroute/vpcroute/test/cloud/packets"
 	"github.com/vpcroute/vpcroute/test/cloud/tencent"
 	"github.com/vpcroute/vpcroute/test/netns"
@@ -14,6 +17,10 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 
 func TestPodsMeetThroughTheCloud(t *testing.T) {
 	for name, start := range map[string]func(*netns.Box) packets.Cloud{
+		"aws, checks to be switched off": func(b *netns.Box) packets.Cloud {
+			_, c := onAWS(b, "switch-off")
+			return c
+		},
 		"tencent, global route": func(b *netns.Box) packets.Cloud { return onTencent(b, "global-route", "--tencent-create-table") },
 		"tencent, VPC table":    func(b *netns.Box) packets.Cloud { return onTencent(b, "vpc") },
 	} {
@@ -39,5 +46,44 @@ func onTencent(box *netns.Box, mode string, more ...string) packets.Cloud {
 				"--tencent-region", o.Region, "--tencent-vpc-id", "vpc-1", "--tencent-endpoint", url)
 		},
 		Env: []string{"TENCENTCLOUD_SECRET_ID=" + o.SecretID, "TENCENTCLOUD_SECRET_KEY=" + o.SecretKey},
+	}
+}
+
+// R083: the source and destination check is on and is not ours to switch off.
+// The routes are there, the packets do not arrive, and the log names the cause.
+func TestSourceDestinationCheckOnAWS(t *testing.T) {
+	packets.RunHindered(t, func(box *netns.Box) (packets.Cloud, packets.Hindrance) {
+		e, c := onAWS(box, "report")
+		return c, packets.Hindrance{
+			Routed: func() bool { return len(e.Routes("rtb-1")) == 1+len(box.Nodes) }, // one is local
+			Cause:  "source/destination check on",
+			Remove: func() {
+				for i := range box.Nodes {
+					e.SetCheck(fmt.Sprintf("eni-%d", i), false)
+				}
+			},
+		}
+	})
+}
+
+func onAWS(box *netns.Box, check string) (*aws.Emulator, packets.Cloud) {
+	o := aws.Defaults()
+	e := aws.New(o)
+	e.DocumentedRates()
+	subnet := netip.MustParsePrefix("172.31.0.0/24")
+	e.AddVPC("vpc-1", "rtb-1", subnet)
+	e.AddSubnet("vpc-1", "subnet-1", subnet, "")
+	for i, n := range box.Nodes {
+		e.AddInterfaces(aws.Interface{ID: fmt.Sprintf("eni-%d", i), Subnet: "subnet-1", Instance: fmt.Sprintf("i-%08x", i), Addresses: n.Addresses, Check: true})
+	}
+	return e, packets.Cloud{
+		Frame: e.Frame, Handler: e,
+		Flags: func(url string) []string {
+			return []string{
+				"--vpc", "aws", "--cluster-id", "box", "--ledger", filepath.Join(box.Dir, "ledger"), "--aws-source-dest-check", check,
+				"--aws-region", o.Region, "--aws-vpc-id", "vpc-1", "--aws-endpoint", url,
+			}
+		},
+		Env: []string{"AWS_ACCESS_KEY_ID=" + o.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + o.SecretAccessKey},
 	}
 }
