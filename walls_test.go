@@ -38,7 +38,8 @@ var arrows = []importRule{
 	{"./pkg/vpc", nil, "a plan is a pure function of routes; clouds and Kubernetes build on it, not the other way"},
 	{"./pkg/vpc/...", []string{"./pkg/vpc"}, "one cloud's table knows no other cloud and no Kubernetes, so that each can be read, tested and removed alone"},
 	{"./pkg/routes", []string{"./pkg/vpc", "./api/..."}, "one reconciler for every cloud: it sees tables, never a cloud"},
-	{"./pkg/routes/...", []string{"./pkg/routes", "./pkg/vpc", "./api/..."}, "where Nodes, ledger and reports come from and go to is beside the reconciler, which does not know"},
+	{"./pkg/routes/podcidr", nil, "which podCIDR comes next is decided without Nodes or Kubernetes, so it can be tested without them"},
+	{"./pkg/routes/...", []string{"./pkg/routes", "./pkg/routes/podcidr", "./pkg/vpc", "./api/..."}, "where Nodes, ledger and reports come from and go to is beside the reconciler, which does not know"},
 	{"./api/...", nil, "the API is types; other people's programs import it"},
 }
 

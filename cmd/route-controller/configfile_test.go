@@ -17,13 +17,20 @@ func configured(t *testing.T, text string, flags ...string) (*options, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	o := given(t, append(flags, "--config", file)...)
+	return o, errors.Join(o.readConfig()...)
+}
+
+// given reads flags.
+func given(t *testing.T, flags ...string) *options {
+	t.Helper()
 	o := &options{}
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse(append(flags, "--config", file)); err != nil {
+	if err := f.Parse(flags); err != nil {
 		t.Fatal(err)
 	}
-	return o, errors.Join(o.readConfig()...)
+	return o
 }
 
 const configHead = "apiVersion: config.vpcroute.io/v1alpha1\nkind: RouteControllerConfiguration\n"

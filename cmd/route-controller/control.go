@@ -22,19 +22,19 @@ func control(ctx context.Context, s settings, logs io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLedger()) }()
-	watch := newMonitor(func() error { return nil })
+	watch := newMonitor(func() error { return nil }, s.requests)
 	stop, err := watch.serve(s.http)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	s.config.Table = watch.counted(s.config.Table)
-	s.config.Ledger, s.config.Observer = ledger, journal{log}
+	s.config.Ledger, s.config.Observer, s.config.Meter = ledger, journal{log}, watch.meter
 	engine, err := routes.New(s.config)
 	if err != nil {
 		return err
 	}
-	watch.follow(engine)
+	watch.follow(engine, nil)
 	watcher := file.Watcher{
 		Path: s.nodes,
 		Nodes: func(nodes []routes.Node) {

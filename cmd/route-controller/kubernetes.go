@@ -45,7 +45,7 @@ func serveCluster(ctx context.Context, s settings, logs io.Writer) error {
 	}
 	leader := client.Leader(s.namespace, leaseName, identity())
 	leader.Waits = func(err error) { log.Info("route controller does not lead yet", "reason", err) }
-	watch := newMonitor(leader.Leads)
+	watch := newMonitor(leader.Leads, s.requests)
 	s.config.Table = kube.FenceTable(watch.counted(s.config.Table), leader.Leads)
 	stop, err := watch.serve(s.http)
 	if err != nil {
@@ -70,16 +70,22 @@ func lead(ctx context.Context, s settings, client *kube.Client, leader *kube.Lea
 	ledger := kube.NewRoutes(client)
 	reporter := kube.NewReporter(client, ledger, leader.Leads, complain)
 	s.config.Ledger = kube.FenceLedger(ledger, leader.Leads)
-	s.config.Observer = observers{journal{log}, reporter}
+	s.config.Observer, s.config.Meter = observers{journal{log}, reporter}, watch.meter
 	engine, err := routes.New(s.config)
 	if err != nil {
 		return err
 	}
-	nodes, err := client.Follow(reporter, engine)
+	var allocator *kube.Allocator
+	if len(s.podCIDRs) > 0 {
+		if allocator, err = client.NewAllocator(s.podCIDRs, leader.Identity, leader.Leads, s.config.Observer.Event, complain); err != nil {
+			return err
+		}
+	}
+	nodes, err := client.Follow(reporter, engine, allocator)
 	if err != nil {
 		return err
 	}
-	watch.follow(engine)
+	watch.follow(engine, allocator)
 	logFindings(ctx, s.config.Table, log)
 
 	// Whatever the engine says last is still to be written when it has ended.
@@ -89,6 +95,9 @@ func lead(ctx context.Context, s settings, client *kube.Client, leader *kube.Lea
 	defer running.Wait()
 	running.Go(func() { nodes.Run(ctx) })
 	running.Go(func() { ledger.Watch(ctx, complain) })
+	if allocator != nil {
+		running.Go(func() { allocator.Run(ctx, nodes.Wait) })
+	}
 	go reporter.Run(reporting)
 	running.Go(func() {
 		if nodes.Wait(ctx) == nil {

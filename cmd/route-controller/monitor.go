@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
+	"github.com/vpcroute/vpcroute/pkg/routes/kube"
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
 
@@ -25,20 +26,26 @@ const (
 
 // A monitor shows how the controller fares: /metrics, /healthz and /readyz.
 type monitor struct {
-	leads  func() error
-	engine atomic.Pointer[routes.Engine]
-	calls  *prometheus.CounterVec
+	leads     func() error
+	engine    atomic.Pointer[routes.Engine]
+	allocator atomic.Pointer[kube.Allocator]
+	calls     *prometheus.CounterVec
+	requests  *requests
+	meter     meter
 }
 
-func newMonitor(leads func() error) *monitor {
-	return &monitor{leads: leads, calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newMonitor(leads func() error, requests *requests) *monitor {
+	return &monitor{leads: leads, requests: requests, meter: newMeter(), calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "vpcroute_cloud_calls_total",
 		Help: "Calls to the cloud, by operation and class of the answer (OK for success); changes of one batch count each.",
 	}, []string{"operation", "class"})}
 }
 
-// follow shows an engine from now on.
-func (m *monitor) follow(e *routes.Engine) { m.engine.Store(e) }
+// follow shows an engine from now on, and an allocator unless that is nil.
+func (m *monitor) follow(e *routes.Engine, a *kube.Allocator) {
+	m.allocator.Store(a)
+	m.engine.Store(e)
+}
 
 // serve answers at an address until stop.
 func (m *monitor) serve(address string) (stop func(), err error) {
@@ -63,7 +70,7 @@ func (m *monitor) serve(address string) (stop func(), err error) {
 
 func (m *monitor) handler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m, m.calls)
+	registry.MustRegister(m, m.calls, m.requests.ended, m.requests.took, m.meter.changes, m.meter.proofs)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(m.healthy))
@@ -121,6 +128,9 @@ var (
 	pendingFigure  = figure("changes_pending", "Changes that wait for their turn.")
 	flightFigure   = figure("calls_in_flight", "Calls of the cloud that change routes and are under way.")
 	heldFigure     = figure("deletions_held", "Deletions that a brake holds.")
+	brakeFigure    = figure("changes_held", "Changes that are held back, by what holds them.", "reason")
+	waitFigure     = figure("podcidr_nodes_waiting", "Nodes that wait for a podCIDR of the allocator; 0 without one.")
+	stopFigure     = figure("podcidr_allocation_stopped", "1 while the allocator stands still, because something else allocates podCIDRs too; else 0.")
 	conflictFigure = figure("conflicts", "Entries of others in the way, or inside the cluster CIDRs.")
 	driftFigure    = figure("drift_total", "Routes of ours that somebody else changed or removed.")
 	proofFigure    = figure("proofs_lost_total", "Routes that worked and stopped answering.")
@@ -161,6 +171,15 @@ func (m *monitor) Collect(out chan<- prometheus.Metric) {
 	gauge(pendingFigure, float64(s.Pending))
 	gauge(flightFigure, float64(s.InFlight))
 	gauge(heldFigure, float64(s.Held))
+	for reason, n := range s.HeldBy {
+		gauge(brakeFigure, float64(n), string(reason))
+	}
+	var a kube.AllocatorStats
+	if allocator := m.allocator.Load(); allocator != nil {
+		a = allocator.Stats()
+	}
+	gauge(waitFigure, float64(a.Waiting))
+	gauge(stopFigure, map[bool]float64{true: 1}[a.Stopped])
 	gauge(conflictFigure, float64(s.Conflicts))
 	gauge(rateFigure, s.Rate)
 	out <- prometheus.MustNewConstMetric(driftFigure, prometheus.CounterValue, float64(s.Drift))
@@ -176,11 +195,7 @@ type countedTable struct {
 }
 
 func (c *countedTable) count(operation string, err error) {
-	class := "OK"
-	if err != nil {
-		class = vpc.ClassOf(err).String()
-	}
-	c.m.calls.WithLabelValues(operation, class).Inc()
+	c.m.calls.WithLabelValues(operation, class(err)).Inc()
 }
 
 func (c *countedTable) NextHop(ctx context.Context, node vpc.Node, family vpc.Family) (vpc.NextHop, error) {

@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
 	"github.com/vpcroute/vpcroute/pkg/routes/kube"
+	"github.com/vpcroute/vpcroute/pkg/routes/podcidr"
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 	"github.com/vpcroute/vpcroute/pkg/vpc/linux"
 )
@@ -39,13 +41,22 @@ type options struct {
 	verify       string
 	agentPort    int
 	loseProof    bool
-	flags        *pflag.FlagSet
-	linux        linux.Config
-	clouds       map[string]cloud
+	allocate     bool
+	maskIPv4     int
+	maskIPv6     int
+	// onCall is to be told, by every cloud, of each call of its API when it has
+	// ended, with the API's own name of it. It may be called from many goroutines.
+	onCall   func(action string, took time.Duration, err error)
+	requests *requests
+	flags    *pflag.FlagSet
+	linux    linux.Config
+	clouds   map[string]cloud
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
 	o.flags = f
+	o.requests = newRequests()
+	o.onCall = o.requests.count
 	f.StringVar(&o.configFile, "config", "", "`file` with these settings in YAML, for example \"clusterCIDR: [10.244.0.0/16]\"; a flag that is given counts more")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster's API; in a pod the service account does")
 	f.StringVar(&o.namespace, "namespace", "vpcroute-system", "`namespace` of the Lease that lets one replica write")
@@ -53,6 +64,9 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.verify, "verify", "", "`proof` that makes a route count: probe (the node's agent answers over it), settle=30s (that time has passed) or off (the cloud has said yes); probe in a cluster, off with --nodes")
 	f.IntVar(&o.agentPort, "agent-port", kube.AgentPort, "`port` on which the node agents answer")
 	f.BoolVar(&o.loseProof, "unavailable-without-proof", false, "make a node unavailable when a route that was proved stops answering")
+	f.BoolVar(&o.allocate, "allocate-node-cidrs", false, "give podCIDRs out of the cluster CIDRs to Nodes that have none; for clusters whose kube-controller-manager does not")
+	f.IntVar(&o.maskIPv4, "node-cidr-mask-size-ipv4", defaultMaskIPv4, "`bits` of the IPv4 podCIDRs that are allocated")
+	f.IntVar(&o.maskIPv6, "node-cidr-mask-size-ipv6", defaultMaskIPv6, "`bits` of the IPv6 podCIDRs that are allocated")
 	f.StringVar(&o.nodes, "nodes", "", "`file` with the Nodes, in YAML or JSON as kubectl prints them; it is watched for changes")
 	f.StringVar(&o.vpc, "vpc", "", "`kind` of route table: "+strings.Join(kinds(), ", "))
 	f.StringArrayVar(&o.clusterCIDRs, "cluster-cidr", nil, "`range` that the podCIDRs lie in; repeat it for a second family")
@@ -87,6 +101,8 @@ type settings struct {
 	kubeconfig string
 	namespace  string
 	http       string
+	podCIDRs   []podcidr.Range // to be allocated from
+	requests   *requests
 }
 
 // What a command needs of the flags.
@@ -100,7 +116,7 @@ func (o *options) settings(ctx context.Context, nodes bool) (settings, error) {
 	errs := o.readConfig()
 	s := settings{
 		nodes: o.nodes, ledger: o.ledger, json: o.output == "json",
-		cluster: o.inCluster(), kubeconfig: o.kubeconfig, namespace: o.namespace, http: o.http,
+		cluster: o.inCluster(), kubeconfig: o.kubeconfig, namespace: o.namespace, http: o.http, requests: o.requests,
 	}
 	switch {
 	case o.nodes != "" && o.kubeconfig != "":
@@ -130,6 +146,11 @@ func (o *options) settings(ctx context.Context, nodes bool) (settings, error) {
 	var err error
 	if s.log, err = o.logging(); err != nil {
 		errs = append(errs, err)
+	}
+	if len(rangeErrs) == 0 {
+		if s.podCIDRs, err = o.allocation(ranges, s.cluster); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	table, rate, err := o.table(ctx, ranges)
 	if err != nil {

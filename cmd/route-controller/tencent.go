@@ -46,6 +46,7 @@ func (c *onTencent) open(ctx context.Context, o *options, ranges []netip.Prefix)
 	config := c.config
 	config.Mode, config.Owner, config.ClusterCIDRs = tencent.Mode(c.mode), o.clusterID, ranges
 	config.Version = version
+	config.OnCall = func(c tencent.Call) { o.onCall(c.Action, c.Duration, c.Err) }
 	rate := float64(tencent.DefaultWritesPerSecond)
 	if o.qps > 0 {
 		rate = o.qps

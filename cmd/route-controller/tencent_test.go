@@ -69,6 +69,28 @@ func TestPlanOnTencent(t *testing.T) {
 	}
 }
 
+// Every request of the cloud's API is counted under the API's own name.
+func TestTencentIsMeasured(t *testing.T) {
+	options := emulated.Defaults()
+	e := emulated.New(options)
+	e.AddVPC("vpc-1", netip.MustParsePrefix("10.0.0.0/16"))
+	e.AddClusterTable("prod", "vpc-1", netip.MustParsePrefix("10.244.0.0/16"))
+	server := httptest.NewServer(e)
+	t.Cleanup(server.Close)
+	t.Setenv("TENCENTCLOUD_SECRET_ID", options.SecretID)
+	t.Setenv("TENCENTCLOUD_SECRET_KEY", options.SecretKey)
+	o := given(t, "--vpc", "tencent", "--nodes", "x", "--cluster-id", "prod", "--cluster-cidr", "10.244.0.0/16",
+		"--tencent-region", options.Region, "--tencent-vpc-id", "vpc-1", "--tencent-endpoint", server.URL)
+	s, err := o.settings(t.Context(), needNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.config.Table.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantFigures(t, newMonitor(func() error { return nil }, s.requests), `vpcroute_cloud_requests_total{action="DescribeClusterRoutes",class="OK"} 1`)
+}
+
 // Everything that is wrong is told at once, whether keys are there or not.
 func TestTencentFlagProblems(t *testing.T) {
 	for _, key := range []string{"", "k"} {

@@ -43,6 +43,10 @@ type claim struct {
 	// blocked says, by table, what foreign entry is in the way.
 	blocked map[string]string
 	proof   proof
+	// known is since when the claim is; timed, that it has been told how long the
+	// first proof took.
+	known time.Time
+	timed bool
 }
 
 // hop returns the next hop of the claim's node and family.

@@ -19,6 +19,9 @@ type Config struct {
 	Ledger   Ledger
 	Observer Observer
 
+	// Meter, when set, is told figures that are no state.
+	Meter Meter
+
 	// Owner is this installation's mark.
 	Owner string
 	// Ranges are the cluster CIDRs.
@@ -351,7 +354,7 @@ func (e *Engine) setClaims(m *member, prefixes []netip.Prefix, reborn bool) {
 		if slices.Contains(prefixes, c.dest) {
 			kept = append(kept, c)
 			if reborn {
-				c.proof = proof{}
+				c.proof, c.known, c.timed = proof{}, time.Now(), false
 			}
 			continue
 		}
@@ -361,7 +364,7 @@ func (e *Engine) setClaims(m *member, prefixes []netip.Prefix, reborn bool) {
 		if slices.ContainsFunc(kept, func(c *claim) bool { return c.dest == p }) {
 			continue
 		}
-		c := &claim{node: m, dest: p}
+		c := &claim{node: m, dest: p, known: time.Now()}
 		kept = append(kept, c)
 		e.claims.set(p, append(e.claims.get(p), c))
 		e.dirty[p] = true

@@ -125,14 +125,23 @@ func (e *Engine) firstProof(c *claim, now time.Time) {
 	case e.cfg.Settle > 0 && !c.proof.inherited:
 		e.after(e.cfg.Settle, c, func() { e.counts(c) })
 	default:
-		c.proof.proved = now
+		e.proven(c, now)
 	}
 }
 
 // counts makes a route count without a packet.
 func (e *Engine) counts(c *claim) {
-	c.proof.proved = time.Now()
+	e.proven(c, time.Now())
 	e.touch(c.dest)
+}
+
+// proven notes a proof, and tells how long the first one of a route of ours took.
+func (e *Engine) proven(c *claim, now time.Time) {
+	c.proof.proved = now
+	if !c.timed && e.everChanged(c) && e.cfg.Meter != nil {
+		e.cfg.Meter.Verified(now.Sub(c.known))
+	}
+	c.timed = true
 }
 
 func (e *Engine) queueProof(c *claim) {
@@ -182,7 +191,8 @@ func (e *Engine) tried(c *claim, err error, now time.Time) {
 		if worked && p.fails > 0 {
 			e.observe(Event{Kind: ProofRegained, Node: c.node.Name, Destination: c.dest, Message: fmt.Sprintf("node %s answers over %s again", c.node.Name, c.dest)})
 		}
-		p.proved, p.fails, p.inherited = now, 0, false
+		p.fails, p.inherited = 0, false
+		e.proven(c, now)
 		e.after(reproofEvery-reproofEvery/10+rand.N(reproofEvery/5), c, func() { e.queueProof(c) })
 	} else {
 		p.fails++

@@ -39,6 +39,7 @@ func (e *Engine) replan() {
 		return
 	}
 	diff, looked := e.compare(e.roots(), noLimit)
+	e.measure(diff.Changes)
 	e.takeChanges(diff.Changes, looked)
 	e.takeConflicts(diff.Conflicts, looked)
 	for d := range looked {
@@ -46,6 +47,18 @@ func (e *Engine) replan() {
 	}
 	clear(e.dirty)
 	e.allDirty = false
+}
+
+// measure tells the size of a plan.
+func (e *Engine) measure(changes []vpc.Change) {
+	if e.cfg.Meter == nil || len(changes) == 0 {
+		return
+	}
+	sizes := map[vpc.Op]int{}
+	for _, c := range changes {
+		sizes[c.Op]++
+	}
+	e.cfg.Meter.Planned(sizes)
 }
 
 // compare plans what is inside roots, and returns the destinations that it

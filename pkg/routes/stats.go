@@ -18,8 +18,10 @@ type Stats struct {
 	Tables []vpc.TableLimits
 	// Pending and InFlight are writes that wait and calls under way.
 	Pending, InFlight int
-	// Held is the number of deletions that a brake holds.
-	Held int
+	// Held is the number of deletions that a brake holds, HeldBy that of writes of
+	// any kind which something holds, by what it is.
+	Held   int
+	HeldBy map[Reason]int
 	// Conflicts is the number of entries that are in the way or inside our
 	// ranges.
 	Conflicts int
@@ -42,8 +44,19 @@ func (e *Engine) Stats() Stats {
 	e.statsLock.Lock()
 	defer e.statsLock.Unlock()
 	s := e.shown
-	s.Routes = maps.Clone(s.Routes)
+	s.Routes, s.HeldBy = maps.Clone(s.Routes), maps.Clone(s.HeldBy)
 	return s
+}
+
+// A Meter takes figures that are no state. It is called by the engine's one
+// goroutine: it must not block and must not call the engine.
+type Meter interface {
+	// Planned is told the size of each plan that has changes, by operation. A
+	// change that has to wait is in every plan until it is made.
+	Planned(sizes map[vpc.Op]int)
+	// Verified is told how long it took from a podCIDR being known until its
+	// routes counted, once for each that this process made.
+	Verified(took time.Duration)
 }
 
 // beat is the longest time between two steps.
@@ -59,10 +72,16 @@ func (e *Engine) count(now time.Time) {
 		s.ListError = e.listing.err.Error()
 	}
 	s.InFlight, s.Pending, s.Held = e.inFlight, 0, 0
+	s.HeldBy = map[Reason]int{}
 	for _, w := range e.queue {
-		switch {
-		case w.over || w.busy:
-		case w.held == DeletionHeld:
+		if w.over || w.busy {
+			continue
+		}
+		if w.held != "" {
+			s.HeldBy[w.held]++
+		}
+		switch w.held {
+		case DeletionHeld:
 			s.Held++
 		default:
 			s.Pending++
@@ -71,6 +90,6 @@ func (e *Engine) count(now time.Time) {
 	e.statsLock.Lock()
 	defer e.statsLock.Unlock()
 	e.shown = *s
-	e.shown.Routes = maps.Clone(s.Routes)
+	e.shown.Routes, e.shown.HeldBy = maps.Clone(s.Routes), maps.Clone(s.HeldBy)
 	e.shown.Tables = slices.Clone(s.Tables)
 }

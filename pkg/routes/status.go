@@ -156,6 +156,9 @@ const (
 	RangeRewritten   EventKind = "RangeRewritten"   // another writer undoes our changes; we stopped
 	LedgerFailed     EventKind = "LedgerFailed"     // a record could not be written
 	LedgerUnreadable EventKind = "LedgerUnreadable" // nothing can be done until the ledger can be read
+
+	PodCIDRsExhausted EventKind = "PodCIDRsExhausted" // a Node needs a podCIDR and none is left
+	AllocationStopped EventKind = "AllocationStopped" // something else allocates podCIDRs too
 )
 
 // An Observer is told what happens, by the engine's one goroutine: it must not

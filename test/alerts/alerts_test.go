@@ -34,6 +34,10 @@ const healthy = `
 	vpcroute_cloud_calls_total{instance="a",operation="create",class="Denied"} 0+0x200
 	vpcroute_deletions_held{instance="a"} 0+0x200
 	vpcroute_drift_total{instance="a"} 2+0x200
+	vpcroute_podcidr_allocation_stopped{instance="a"} 0+0x200
+	vpcroute_podcidr_nodes_waiting{instance="a"} 0+0x200
+	vpcroute_time_to_verified_seconds_count{instance="a"} 0+1x200
+	vpcroute_time_to_verified_seconds_bucket{instance="a",le="300"} 0+1x200
 `
 
 // with is healthy with other values for some series.
@@ -85,6 +89,9 @@ var situations = []struct {
 	{"the account is throttled", with(`vpcroute_cloud_calls_total{instance="a",operation="create",class="Throttled"} 0+1x200`), 40 * time.Minute, []string{"VPCRouteThrottled"}},
 	{"a burst is throttled", with(`vpcroute_cloud_calls_total{instance="a",operation="create",class="Throttled"} 0+1x5 5+0x195`), 40 * time.Minute, nil},
 	{"a brake holds deletions", with(`vpcroute_deletions_held{instance="a"} 30+0x200`), 20 * time.Minute, []string{"VPCRouteDeletionsHeld"}},
+	{"another allocator", with(`vpcroute_podcidr_allocation_stopped{instance="a"} 1+0x200`), 5 * time.Minute, []string{"VPCRouteAllocationStopped"}},
+	{"no podCIDR is left", with(`vpcroute_podcidr_nodes_waiting{instance="a"} 1+0x200`), 10 * time.Minute, []string{"VPCRouteNodesWithoutPodCIDR"}},
+	{"routes are slow", with(`vpcroute_time_to_verified_seconds_bucket{instance="a",le="300"} 0+0x200`), 30 * time.Minute, []string{"VPCRouteSlow"}},
 	{"another writer", with(`vpcroute_drift_total{instance="a"} 0+1x200`), 30 * time.Minute, []string{"VPCRouteDrift"}},
 }
 

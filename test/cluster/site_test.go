@@ -49,6 +49,12 @@ type site struct {
 
 func newSite(t *testing.T, nodes int) *site {
 	t.Helper()
+	return newSiteOf(t, overlay, nodes)
+}
+
+// newSiteOf is newSite with other manifests.
+func newSiteOf(t *testing.T, overlay string, nodes int) *site {
+	t.Helper()
 	box, err := netns.Raise(netns.Config{Parent: "/run", Programs: programs(t), Nodes: nodes + 1})
 	if err != nil {
 		t.Fatal(err)

@@ -41,9 +41,9 @@ func (c *Client) listNodes(ctx context.Context) (*corev1.NodeList, error) {
 	return list, nil
 }
 
-// Follow makes an informer that tells the engine of every Node, and the reporter
-// of every Node's condition.
-func (c *Client) Follow(reporter *Reporter, engine *routes.Engine) (*Nodes, error) {
+// Follow makes an informer that tells the engine of every Node, the reporter of
+// every Node's condition, and the allocator, if there is one, of its podCIDRs.
+func (c *Client) Follow(reporter *Reporter, engine *routes.Engine, allocator *Allocator) (*Nodes, error) {
 	watch := cache.NewListWatchFromClient(c.core, "nodes", metav1.NamespaceAll, fields.Everything())
 	informer := cache.NewSharedIndexInformer(watch, &corev1.Node{}, 0, nil)
 	if err := informer.SetTransform(trim); err != nil {
@@ -56,6 +56,9 @@ func (c *Client) Follow(reporter *Reporter, engine *routes.Engine) (*Nodes, erro
 			read, _ := routes.FromObject(n)
 			reporter.Seen(n.Name, conditionOf(n))
 			engine.SetNode(read)
+			if allocator != nil {
+				allocator.seen(n)
+			}
 		}
 	}
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -72,6 +75,9 @@ func (c *Client) Follow(reporter *Reporter, engine *routes.Engine) (*Nodes, erro
 			if n, ok := o.(*corev1.Node); ok {
 				engine.DropNode(n.Name)
 				reporter.Lost(n.Name)
+				if allocator != nil {
+					allocator.lost(n.UID)
+				}
 			}
 		},
 	})
@@ -106,6 +112,9 @@ func trim(o any) (any, error) {
 		if a.Type == corev1.NodeInternalIP {
 			kept.Status.Addresses = append(kept.Status.Addresses, a)
 		}
+	}
+	if given, found := n.Annotations[allocatedAnnotation]; found {
+		kept.Annotations = map[string]string{allocatedAnnotation: given}
 	}
 	if c := conditionOf(n); c != nil {
 		kept.Status.Conditions = []corev1.NodeCondition{*c}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/vpcroute/vpcroute/pkg/routes"
 )
@@ -126,7 +127,7 @@ func (r *Reporter) event(node, uid, kind, reason, note string) {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
 	r.events = append(r.events, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: "vpcroute-", Namespace: metav1.NamespaceDefault},
+		ObjectMeta:          metav1.ObjectMeta{Name: "vpcroute-" + string(uuid.NewUUID()), Namespace: metav1.NamespaceDefault},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: "vpcroute.io/route-controller",
 		ReportingInstance:   "route-controller",
@@ -190,10 +191,23 @@ func (r *Reporter) write(ctx context.Context) error {
 	}
 	for _, e := range events {
 		jobs = append(jobs, func() error {
-			return r.client.events.Post().Namespace(e.Namespace).Resource("events").Timeout(callTimeout).Body(e).Do(ctx).Error()
+			err := r.writeEvent(ctx, e)
+			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+				return err // and will be
+			}
+			return r.redo(err, func() { r.events = append(r.events, e) })
 		})
 	}
-	return r.all(jobs)
+	return parallel(r.leads, jobs)
+}
+
+// writeEvent makes an Event. One that is there was made by an earlier try.
+func (r *Reporter) writeEvent(ctx context.Context, e *eventsv1.Event) error {
+	err := r.client.events.Post().Namespace(e.Namespace).Resource("events").Timeout(callTimeout).Body(e).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("event %s of node %s: %w", e.Reason, e.Regarding.Name, err)
+	}
+	return nil
 }
 
 // redo has what failed done again.
@@ -206,8 +220,9 @@ func (r *Reporter) redo(err error, again func()) error {
 	return err
 }
 
-// all does jobs, several at once, and returns one of their failures.
-func (r *Reporter) all(jobs []func() error) error {
+// parallel does jobs, several at once and only while leads returns nil, and
+// returns one of their failures.
+func parallel(leads func() error, jobs []func() error) error {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	var failure error
@@ -216,7 +231,7 @@ func (r *Reporter) all(jobs []func() error) error {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			err := r.leads()
+			err := leads()
 			if err == nil {
 				err = job()
 			}
