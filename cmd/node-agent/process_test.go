@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/vpcroute/vpcroute/pkg/node"
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
@@ -176,6 +179,40 @@ func TestR038FlushedRulesAreRestoredAtOnce(t *testing.T) {
 			return err == nil && strings.Contains(out, "masquerade")
 		})
 	}
+}
+
+// TestStaleConnectionsAreForgotten has a connection of an address that nobody
+// has when the agent starts, and of one that is released while it runs.
+func TestStaleConnectionsAreForgotten(t *testing.T) {
+	m := newMachine(t)
+	m.Run(t, "nft", "add table inet tracked; add chain inet tracked in { type filter hook input priority 0; }; add rule inet tracked in ct state established accept")
+	track := func() {
+		flow := &netlink.ConntrackFlow{
+			FamilyType: unix.AF_INET, TimeOut: 1000,
+			Forward: netlink.IPTuple{SrcIP: net.IPv4(10, 244, 1, 9).To4(), DstIP: net.IPv4(192, 0, 2, 1).To4(), SrcPort: 1, DstPort: 53, Protocol: unix.IPPROTO_UDP},
+			Reverse: netlink.IPTuple{SrcIP: net.IPv4(192, 0, 2, 1).To4(), DstIP: net.IPv4(10, 244, 1, 9).To4(), SrcPort: 53, DstPort: 1, Protocol: unix.IPPROTO_UDP},
+		}
+		if err := m.Do(func() error { return netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, flow) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forgotten := func() bool {
+		var flows []*netlink.ConntrackFlow
+		err := m.Do(func() (err error) {
+			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+			return err
+		})
+		return err == nil && !slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcIP.Equal(net.IPv4(10, 244, 1, 9).To4()) })
+	}
+	track()
+	a := m.start(t, standalone()...)
+	eventually(t, "what was there before is forgotten", forgotten)
+	eventually(t, "it is said", func() bool { return strings.Contains(a.said(), "forgot connections") })
+	m.Run(t, "ip", "link", "add", "podx", "type", "veth", "peer", "name", "inside")
+	m.Run(t, "ip", "link", "property", "add", "dev", "podx", "altname", "10.244.1.9")
+	track()
+	m.Run(t, "ip", "link", "delete", "podx")
+	eventually(t, "what was released is forgotten", forgotten)
 }
 
 // TestR024ForwardingTurnedOffIsRepairedAndSaid does so under a running agent.

@@ -42,6 +42,7 @@ func serve(ctx context.Context, s settings, stderr io.Writer) error {
 		return err
 	}
 	go watchRules(ctx, l.poke)
+	go l.forgetReleased(ctx)
 	l.run(ctx)
 	log.Info("node-agent ends; the node stays as it is")
 	shutdown, cancel := context.WithTimeout(context.Background(), 3*time.Second)

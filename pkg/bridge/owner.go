@@ -57,9 +57,9 @@ func macFor(a netip.Addr, index uint32) net.HardwareAddr {
 // which interface names cannot hold.
 func Altname(a netip.Addr) string { return strings.ReplaceAll(a.String(), ":", "-") }
 
-// altnameAddr is the address that an altname spells, and false when it spells
+// AltnameAddr is the address that an altname spells, and false when it spells
 // none.
-func altnameAddr(altname string) (netip.Addr, bool) {
+func AltnameAddr(altname string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(strings.ReplaceAll(altname, "-", ":"))
 	return a, err == nil && Altname(a) == altname
 }

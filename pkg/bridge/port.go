@@ -269,7 +269,7 @@ func defaultRoute(gateway netip.Addr) netip.Prefix {
 func (l *link) claims() []netip.Addr {
 	var out []netip.Addr
 	for _, n := range l.altnames {
-		if a, ok := altnameAddr(n); ok {
+		if a, ok := AltnameAddr(n); ok {
 			out = append(out, a)
 		}
 	}
