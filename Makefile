@@ -76,12 +76,13 @@ soak: ## run the plugin's model test for SOAK random steps (50000), and tests th
 	@VPCROUTE_SOAK=$(SOAK) $(GO) test -vet=off -count=1 -timeout 0 -v -run '^TestModel$$|_R001$$|_R003$$|_R016$$' ./cmd/cni
 
 .PHONY: bench
-bench: bench-cni bench-datapath ## run every benchmark
+bench: bench-cni bench-datapath bench-routes ## run every benchmark
 
 # Programs under measurement are all built the same way.
 BENCH_BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
 PEERS       = github.com/containernetworking/plugins/plugins
-# Arguments for the benchmark's program, for example "-pods 0,110 -o json".
+# Arguments for one benchmark's program, for example "-pods 0,110 -o json" for the
+# plugin's or "-fresh 100 -large 1000" for the route controller's.
 ARGS ?=
 
 .PHONY: bench-cni
@@ -95,6 +96,11 @@ bench-datapath: ## measure traffic between pods beside other shapes of network
 	@$(BENCH_BUILD) -o bench/out/bin/vpcroute ./cmd/cni
 	@cd bench && $(BENCH_BUILD) -o out/bin/ $(PEERS)/main/ptp $(PEERS)/ipam/host-local
 	@cd bench && $(BENCH_BUILD) -o out/bin/bench-datapath ./datapath && out/bin/bench-datapath $(ARGS)
+
+.PHONY: bench-routes
+bench-routes: ## measure the route controller beside upstream's
+	@cd bench && $(BENCH_BUILD) -o out/bin/ ./routes/ours ./routes/upstream
+	@cd bench && $(BENCH_BUILD) -o out/bin/bench-routes ./routes && out/bin/bench-routes $(ARGS)
 
 .PHONY: generate
 generate: ## write every generated file again

@@ -57,6 +57,14 @@ func (f Figure) AtLeast(goal float64) Figure {
 	return f
 }
 
+// Within is the figure of a measurement that may be as large as a limit, which
+// may be 0.
+func Within(name, unit string, ours, limit float64) Figure {
+	f := New(name, unit, ours, "the limit", limit).AtMost(1)
+	*f.Met = ours <= limit
+	return f
+}
+
 // Milliseconds is a duration in the unit of the reports.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

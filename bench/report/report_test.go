@@ -18,18 +18,22 @@ func TestFigures(t *testing.T) {
 		report.New("no goal", "MB", 3, "bridge", 4),
 		report.New("speed", "MB/s", 3, "bridge", 4).AtLeast(0.5),
 		report.New("pace", "1/s", 1, "bridge", 4).AtLeast(0.5),
+		report.Within("writes", "", 0, 0),
+		report.Within("lists", "", 13, 12),
 	}
 	var table strings.Builder
 	if err := report.Table(&table, figures); err != nil {
 		t.Fatal(err)
 	}
-	want := `FIGURE   UNIT  OURS   PEER   AGAINST  RATIO  GOAL    MET
-ADD      ms    5.00   20.00  bridge   0.25   ≤ 0.35  yes
-DEL      ms    20.00  20.00  bridge   1.00   ≤ 0.90  no
-lonely   ms    1.00   0.00   nobody   0.00   ≤ 1.00  no
-no goal  MB    3.00   4.00   bridge   0.75   -       -
-speed    MB/s  3.00   4.00   bridge   0.75   ≥ 0.50  yes
-pace     1/s   1.00   4.00   bridge   0.25   ≥ 0.50  no
+	want := `FIGURE   UNIT  OURS   PEER   AGAINST    RATIO  GOAL    MET
+ADD      ms    5.00   20.00  bridge     0.25   ≤ 0.35  yes
+DEL      ms    20.00  20.00  bridge     1.00   ≤ 0.90  no
+lonely   ms    1.00   0.00   nobody     0.00   ≤ 1.00  no
+no goal  MB    3.00   4.00   bridge     0.75   -       -
+speed    MB/s  3.00   4.00   bridge     0.75   ≥ 0.50  yes
+pace     1/s   1.00   4.00   bridge     0.25   ≥ 0.50  no
+writes         0.00   0.00   the limit  0.00   ≤ 1.00  yes
+lists          13.00  12.00  the limit  1.08   ≤ 1.00  no
 `
 	if table.String() != want {
 		t.Errorf("the table is\n%s\nwant\n%s", table.String(), want)
@@ -51,7 +55,7 @@ pace     1/s   1.00   4.00   bridge   0.25   ≥ 0.50  no
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 6 || got[0].Name != "ADD" || *got[0].Ratio != 0.25 || *got[0].Goal != 0.35 || !*got[0].Met || *got[1].Met || got[3].Met != nil {
+	if len(got) != 8 || got[0].Name != "ADD" || *got[0].Ratio != 0.25 || *got[0].Goal != 0.35 || !*got[0].Met || *got[1].Met || got[3].Met != nil {
 		t.Errorf("saved as\n%s", text)
 	}
 }

@@ -33,7 +33,10 @@ type Routes struct {
 
 	mu    sync.Mutex
 	known map[string]*v1alpha1.VPCRoute // as last read or written, by name
-	locks map[string]*sync.Mutex        // one write of an object at a time
+	// locks let one write of an object happen at a time. They are channels, since
+	// they are held during calls: a testing/synctest bubble takes only these for
+	// waiting.
+	locks map[string]chan struct{}
 	// kept are objects that belong to what the engine has said last: one that
 	// somebody deletes is made again.
 	kept map[string]bool
@@ -41,7 +44,7 @@ type Routes struct {
 
 // NewRoutes makes the ledger of a cluster.
 func NewRoutes(c *Client) *Routes {
-	return &Routes{client: c, known: map[string]*v1alpha1.VPCRoute{}, locks: map[string]*sync.Mutex{}, kept: map[string]bool{}}
+	return &Routes{client: c, known: map[string]*v1alpha1.VPCRoute{}, locks: map[string]chan struct{}{}, kept: map[string]bool{}}
 }
 
 // Load returns the entries of every VPCRoute that proves something.
@@ -110,12 +113,12 @@ func (r *Routes) lock(name string) (unlock func()) {
 	r.mu.Lock()
 	l := r.locks[name]
 	if l == nil {
-		l = &sync.Mutex{}
+		l = make(chan struct{}, 1)
 		r.locks[name] = l
 	}
 	r.mu.Unlock()
-	l.Lock()
-	return l.Unlock
+	l <- struct{}{}
+	return func() { <-l }
 }
 
 func (r *Routes) remember(o *v1alpha1.VPCRoute) {
