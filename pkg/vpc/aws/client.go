@@ -52,8 +52,7 @@ func newClient(c Config) *client {
 		api.pace[action] = rate.NewLimiter(rate.Limit(c.WritesPerSecond), 1)
 	}
 	api.ec2 = ec2.NewFromConfig(account, func(o *ec2.Options) {
-		// AWS_MAX_ATTEMPTS would wrap the retryer and bring retries back.
-		o.Retryer, o.RetryMaxAttempts = awssdk.NopRetryer{}, 0
+		o.Retryer = awssdk.NopRetryer{}
 		o.Credentials = classed{account.Credentials}
 		o.HTTPClient = guard{httpClient(account, c.Transport)}
 		if c.Endpoint != "" {
