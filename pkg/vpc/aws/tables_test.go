@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,6 +169,7 @@ func TestFullTable(t *testing.T) {
 	free := slices.IndexFunc(changes, func(c vpc.Change) bool {
 		return !slices.Contains(w.routes(theTable), fmt.Sprintf("%s %s", c.Route.Destination, c.Route.NextHop))
 	})
+	w.Inject(cloud.Fault{Operation: "DeleteRoute", Delay: 100 * time.Millisecond}) // a create that did not wait would be refused
 	apply(t, table, vpc.Change{Op: vpc.Delete, Route: gone}, changes[free])
 	six := changes[0]
 	six.Route.Destination = prefix("fd00:10:244:1::/64")
