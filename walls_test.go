@@ -85,7 +85,7 @@ var walls = []struct {
 	},
 	{
 		[]string{"./cmd/cni", "./cmd/node-agent", "./pkg/node", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"},
-		[]string{"./pkg/vpc/...", "./pkg/routes/...", "github.com/aws/...", "github.com/tencentcloud/..."},
+		[]string{"./pkg/vpc/...", "./pkg/routes/...", "github.com/aws/...", "github.com/tencentcloud/...", "google.golang.org/api/..."},
 		"no node has anything to do with the cloud's interface, so none needs its credentials",
 	},
 	{
@@ -232,6 +232,8 @@ var modules = []moduleRule{
 	{"github.com/aws/aws-sdk-go-v2", []string{"./pkg/vpc/aws"}, "one cloud, one package"},
 	{"github.com/aws/smithy-go", []string{"./pkg/vpc/aws"}, "one cloud, one package: the SDK's errors and requests are of its types"},
 	{"github.com/tencentcloud/tencentcloud-sdk-go", []string{"./pkg/vpc/tencent"}, "one cloud, one package"},
+	{"google.golang.org/api", []string{"./pkg/vpc/gcp"}, "one cloud, one package"},
+	{"cloud.google.com/go/auth", []string{"./pkg/vpc/gcp"}, "one cloud, one package: where its credentials are found"},
 	{"k8s.io/api", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},
 	{"k8s.io/apimachinery", append([]string{"./api/..."}, kubernetes...), "Kubernetes is met in pkg/routes, in the agent and in their commands"},
 	{"k8s.io/client-go", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},

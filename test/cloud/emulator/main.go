@@ -22,12 +22,14 @@ import (
 
 	"github.com/vpcroute/vpcroute/test/cloud"
 	"github.com/vpcroute/vpcroute/test/cloud/aws"
+	"github.com/vpcroute/vpcroute/test/cloud/gcp"
 	"github.com/vpcroute/vpcroute/test/cloud/tencent"
 )
 
 // clouds makes an emulator for use by hand, after its flags have been added.
 var clouds = map[string]func(f *flag.FlagSet) func() (cloud.Stand, error){
 	"aws":     aws.ByHand,
+	"gcp":     gcp.ByHand,
 	"tencent": tencent.ByHand,
 }
 
