@@ -25,6 +25,8 @@ type Node struct {
 	// PodCIDRs are the ranges that the node's pods get their addresses from, one
 	// per family.
 	PodCIDRs []netip.Prefix
+	// ProviderID is how the cluster names the node's machine; empty for none.
+	ProviderID string
 	// Pods are the attached pods, in the order of their attachment.
 	Pods []*Pod
 

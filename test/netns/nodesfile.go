@@ -13,11 +13,12 @@ import (
 // A NodeObject is what a cluster says about a node: the fields of a Kubernetes
 // Node that the route controller reads.
 type NodeObject struct {
-	Name      string
-	UID       string
-	Created   time.Time
-	PodCIDRs  []netip.Prefix
-	Addresses []netip.Addr // of type InternalIP
+	Name       string
+	UID        string
+	Created    time.Time
+	PodCIDRs   []netip.Prefix
+	ProviderID string
+	Addresses  []netip.Addr // of type InternalIP
 }
 
 // clusterBirth is when the first node was created.
@@ -29,11 +30,12 @@ func (n *Node) Object() NodeObject {
 	var number int
 	_, _ = fmt.Sscanf(n.Name, "node-%d", &number)
 	return NodeObject{
-		Name:      n.Name,
-		UID:       fmt.Sprintf("00000000-0000-4000-8000-%012d", number),
-		Created:   clusterBirth.Add(time.Duration(number) * time.Minute),
-		PodCIDRs:  n.PodCIDRs,
-		Addresses: n.Addresses,
+		Name:       n.Name,
+		UID:        fmt.Sprintf("00000000-0000-4000-8000-%012d", number),
+		Created:    clusterBirth.Add(time.Duration(number) * time.Minute),
+		PodCIDRs:   n.PodCIDRs,
+		ProviderID: n.ProviderID,
+		Addresses:  n.Addresses,
 	}
 }
 
@@ -50,6 +52,9 @@ func (o NodeObject) kubernetes() map[string]any {
 	spec := map[string]any{"podCIDRs": o.PodCIDRs}
 	if len(o.PodCIDRs) > 0 {
 		spec["podCIDR"] = o.PodCIDRs[0]
+	}
+	if o.ProviderID != "" {
+		spec["providerID"] = o.ProviderID
 	}
 	return map[string]any{
 		"apiVersion": "v1",

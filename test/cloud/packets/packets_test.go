@@ -3,10 +3,12 @@ package packets_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/vpcroute/vpcroute/test/cloud/aws"
+	"github.com/vpcroute/vpcroute/test/cloud/gcp"
 	"github.com/vpcroute/vpcroute/test/cloud/packets"
 	"github.com/vpcroute/vpcroute/test/cloud/tencent"
 	"github.com/vpcroute/vpcroute/test/netns"
@@ -19,6 +21,14 @@ func TestPodsMeetThroughTheCloud(t *testing.T) {
 	for name, start := range map[string]func(*netns.Box) packets.Cloud{
 		"aws, checks to be switched off": func(b *netns.Box) packets.Cloud {
 			_, c := onAWS(b, "switch-off")
+			return c
+		},
+		"gcp, by instance": func(b *netns.Box) packets.Cloud {
+			_, c := onGCP(b, "instance", true)
+			return c
+		},
+		"gcp, by address": func(b *netns.Box) packets.Cloud {
+			_, c := onGCP(b, "address", true)
 			return c
 		},
 		"tencent, global route": func(b *netns.Box) packets.Cloud { return onTencent(b, "global-route", "--tencent-create-table") },
@@ -86,4 +96,50 @@ func onAWS(box *netns.Box, check string) (*aws.Emulator, packets.Cloud) {
 		},
 		Env: []string{"AWS_ACCESS_KEY_ID=" + o.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + o.SecretAccessKey},
 	}
+}
+
+// R083: machines that may not forward. The routes are there, the packets do not
+// arrive, and the log names the cause.
+func TestForwardingForbiddenOnGCP(t *testing.T) {
+	packets.RunHindered(t, func(box *netns.Box) (packets.Cloud, packets.Hindrance) {
+		e, c := onGCP(box, "instance", false)
+		return c, packets.Hindrance{
+			Routed: func() bool { return len(e.Routes("shop-prod-1", "prod")) == len(box.Nodes) },
+			Cause:  "canIpForward is off",
+			Remove: func() { e.AddMachines(gcpMachines(box, true)...) },
+		}
+	})
+}
+
+func onGCP(box *netns.Box, nextHops string, forward bool) (*gcp.Emulator, packets.Cloud) {
+	e := gcp.New(gcp.Defaults())
+	e.DocumentedRates()
+	e.AddNetwork("shop-prod-1", "prod", netip.MustParsePrefix("172.31.0.0/24"))
+	e.AddMachines(gcpMachines(box, forward)...)
+	for _, n := range box.Nodes {
+		n.ProviderID = "gce://shop-prod-1/europe-west1-b/" + n.Name
+	}
+	return e, packets.Cloud{
+		Frame: e.Frame, Handler: e,
+		Flags: func(url string) []string {
+			key := filepath.Join(box.Dir, "key.json")
+			if err := os.WriteFile(key, gcp.Key(url), 0o600); err != nil {
+				panic(err)
+			}
+			return []string{
+				"--vpc", "gcp", "--cluster-id", "box", "--gcp-project", "shop-prod-1", "--gcp-network", "prod",
+				"--gcp-next-hops", nextHops, "--gcp-credentials", key, "--gcp-endpoint", url,
+			}
+		},
+	}
+}
+
+func gcpMachines(box *netns.Box, forward bool) (machines []gcp.Machine) {
+	for _, n := range box.Nodes {
+		machines = append(machines, gcp.Machine{
+			Project: "shop-prod-1", Zone: "europe-west1-b", Name: n.Name, Network: "projects/shop-prod-1/global/networks/prod",
+			Addresses: n.Addresses, CanIPForward: forward,
+		})
+	}
+	return machines
 }
