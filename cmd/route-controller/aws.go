@@ -38,6 +38,7 @@ func (c *onAWS) bind(f *pflag.FlagSet) {
 func (c *onAWS) open(ctx context.Context, o *options, ranges []netip.Prefix) (vpc.RouteTable, float64, error) {
 	config := c.config
 	config.Check, config.Owner, config.ClusterCIDRs, config.Version = aws.Check(c.check), o.clusterID, ranges, version
+	config.OnCall = func(call aws.Call) { o.onCall(call.Action, call.Duration, call.Err) }
 	rate := float64(aws.DefaultWritesPerSecond)
 	if o.qps > 0 {
 		rate = o.qps

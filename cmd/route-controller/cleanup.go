@@ -49,9 +49,9 @@ func (s settings) cleanupCluster(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return s.alone(ctx, client, func(ctx context.Context, ledger routes.Ledger, leads func() error) error {
+	return s.alone(ctx, client, func(ctx context.Context, ledger routes.Ledger, leader *kube.Leader) error {
 		s.config.Ledger = ledger
-		s.config.Table = kube.FenceTable(s.config.Table, leads)
+		s.config.Table = kube.FenceTable(s.config.Table, leader)
 		return errors.Join(s.clean(ctx, out), client.ClearConditions(ctx))
 	})
 }

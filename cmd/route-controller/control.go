@@ -34,6 +34,9 @@ func control(ctx context.Context, s settings, logs io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := logFindings(ctx, s.config.Table, log); err != nil {
+		return err
+	}
 	watch.follow(engine, nil)
 	watcher := file.Watcher{
 		Path: s.nodes,

@@ -46,7 +46,7 @@ func serveCluster(ctx context.Context, s settings, logs io.Writer) error {
 	leader := client.Leader(s.namespace, leaseName, identity())
 	leader.Waits = func(err error) { log.Info("route controller does not lead yet", "reason", err) }
 	watch := newMonitor(leader.Leads, s.requests)
-	s.config.Table = kube.FenceTable(watch.counted(s.config.Table), leader.Leads)
+	s.config.Table = kube.FenceTable(watch.counted(s.config.Table), leader)
 	stop, err := watch.serve(s.http)
 	if err != nil {
 		return err
@@ -85,8 +85,10 @@ func lead(ctx context.Context, s settings, client *kube.Client, leader *kube.Lea
 	if err != nil {
 		return err
 	}
+	if err := logFindings(ctx, s.config.Table, log); err != nil {
+		return err
+	}
 	watch.follow(engine, allocator)
-	logFindings(ctx, s.config.Table, log)
 
 	// Whatever the engine says last is still to be written when it has ended.
 	reporting, endReports := context.WithCancel(context.WithoutCancel(ctx))
@@ -128,14 +130,21 @@ func (o observers) Event(e routes.Event) {
 	}
 }
 
-func logFindings(ctx context.Context, table vpc.RouteTable, log *slog.Logger) {
+// logFindings logs what a check finds. The error is what the controller refuses
+// to start on.
+func logFindings(ctx context.Context, table vpc.RouteTable, log *slog.Logger) error {
+	var fatal []error
 	for _, f := range table.Preflight(ctx) {
 		level := slog.LevelInfo
 		if f.Severity != vpc.SeverityInfo {
 			level = slog.LevelWarn
 		}
 		log.Log(ctx, level, "check", "severity", string(f.Severity), "object", f.Object, "message", f.Message, "fix", f.Fix)
+		if f.Fatal {
+			fatal = append(fatal, fmt.Errorf("refusing to start: %s: %s; %s", f.Object, f.Message, f.Fix))
+		}
 	}
+	return errors.Join(fatal...)
 }
 
 // handOver is how long a cleanup waits for the controller that leads.
@@ -143,7 +152,7 @@ const handOver = 30 * time.Second
 
 // alone runs work as the leader, so that no controller makes again what it
 // removes.
-func (s settings) alone(ctx context.Context, client *kube.Client, work func(ctx context.Context, ledger routes.Ledger, leads func() error) error) error {
+func (s settings) alone(ctx context.Context, client *kube.Client, work func(ctx context.Context, ledger routes.Ledger, leader *kube.Leader) error) error {
 	leader := client.Leader(s.namespace, leaseName, identity())
 	waiting, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(handOver, func() {
@@ -155,7 +164,7 @@ func (s settings) alone(ctx context.Context, client *kube.Client, work func(ctx 
 	defer cancel(nil)
 	err := leader.Lead(waiting, func(ctx context.Context) error {
 		timer.Stop()
-		return work(ctx, kube.FenceLedger(kube.NewRoutes(client), leader.Leads), leader.Leads)
+		return work(ctx, kube.FenceLedger(kube.NewRoutes(client), leader.Leads), leader)
 	})
 	if cause := context.Cause(waiting); errors.Is(err, context.Canceled) && cause != nil {
 		return cause

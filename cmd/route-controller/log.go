@@ -40,6 +40,9 @@ type journal struct {
 
 // Route logs what has become of a route.
 func (j journal) Route(s routes.RouteStatus) {
+	if s.State == routes.Gone && s.Table == "" {
+		return // it stood for what is told by table now, or for a Node without a range: no route went
+	}
 	j.log.Log(context.Background(), routeLevel(s.State), "route", attributes(
 		"node", s.Node, "table", s.Table, "destination", s.Destination, "nextHop", s.NextHop,
 		"state", s.State, "reason", s.Reason, "message", s.Message)...)

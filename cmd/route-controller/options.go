@@ -25,6 +25,7 @@ type options struct {
 	nodes        string
 	vpc          string
 	clusterCIDRs []string
+	serviceCIDRs []string
 	clusterID    string
 	ledger       string
 	output       string
@@ -70,6 +71,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.nodes, "nodes", "", "`file` with the Nodes, in YAML or JSON as kubectl prints them; it is watched for changes")
 	f.StringVar(&o.vpc, "vpc", "", "`kind` of route table: "+strings.Join(kinds(), ", "))
 	f.StringArrayVar(&o.clusterCIDRs, "cluster-cidr", nil, "`range` that the podCIDRs lie in; repeat it for a second family")
+	f.StringArrayVar(&o.serviceCIDRs, "service-cidr", nil, "`range` of the cluster's Services, only to be checked against the cluster CIDRs; repeat it for a second family")
 	f.StringVar(&o.clusterID, "cluster-id", "default", "`name` of this cluster, by which its routes are marked; each cluster of a route table needs its own")
 	f.StringVar(&o.ledger, "ledger", "", "`file` in which routes are recorded before they are made; needed where the cloud cannot mark routes")
 	f.StringVarP(&o.output, "output", "o", "table", "`form` of what plan and cleanup print: table or json")
@@ -199,7 +201,23 @@ func (o *options) ranges() ([]netip.Prefix, []error) {
 	for _, err := range routes.CheckRanges(ranges) {
 		errs = append(errs, fmt.Errorf("--cluster-cidr: %w", err))
 	}
-	return ranges, errs
+	return ranges, append(errs, o.checkServices(ranges)...)
+}
+
+// checkServices compares the cluster CIDRs with the Services' ranges.
+func (o *options) checkServices(ranges []netip.Prefix) (errs []error) {
+	for _, text := range o.serviceCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--service-cidr is %q: want a range, for example 10.96.0.0/12", text))
+		}
+		for _, r := range ranges {
+			if err == nil && r.Overlaps(p) {
+				errs = append(errs, fmt.Errorf("--cluster-cidr %s overlaps --service-cidr %s: traffic to Services would go astray, so give the pods a range of their own", r, p))
+			}
+		}
+	}
+	return errs
 }
 
 // A cloud is a kind of route table that --vpc names, with its own flags. Each is

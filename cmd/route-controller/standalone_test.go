@@ -155,6 +155,31 @@ func TestControllerFollowsTheFile(t *testing.T) {
 	}
 }
 
+// R082: pods in the range of a subnet would not be reached, nor the machines in
+// it, so nothing is begun. A default route overlaps everything and means nothing.
+func TestRefusesToStartInsideASubnet(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	s.vpc.Run(t, "ip", "route", "add", "default", "via", "172.31.0.1")
+	s.vpc.Run(t, "ip", "addr", "add", "10.244.128.1/20", "dev", "net0")
+	s.nodes(1)
+	code, _, logs := s.run()
+	if code != 1 {
+		t.Errorf("code %d, want 1", code)
+	}
+	for _, want := range []string{"refusing to start", "10.244.0.0/16 overlaps the connected subnet 10.244.128.0/20", "give the cluster a range that no subnet uses"} {
+		if !strings.Contains(logs, want) {
+			t.Errorf("it does not say %q:\n%s", want, logs)
+		}
+	}
+	if strings.Contains(s.routes(), "via") {
+		t.Errorf("routes were made:\n%s", s.routes())
+	}
+	s.vpc.Run(t, "ip", "addr", "del", "10.244.128.1/20", "dev", "net0")
+	s.start()
+	s.awaitRoutes("10.244.1.0/24 via 172.31.0.11")
+}
+
 // R093: a plan is printed with its reasons, and nothing is written.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
@@ -217,6 +242,9 @@ func TestBadInput(t *testing.T) {
 		},
 		{"an unknown log level", []string{"--log-level", "y"}, "", []string{`--log-level is "y"`}},
 		{"overlapping ranges", []string{"--nodes", "x", "--vpc", "linux", "--cluster-cidr", "10.244.0.0/16", "--cluster-cidr", "10.0.0.0/8"}, "", []string{"overlap"}},
+		// R082
+		{"a range of the Services", []string{"--nodes", "x", "--vpc", "linux", "--cluster-cidr", "10.244.0.0/16", "--service-cidr", "10.244.96.0/20"}, "", []string{"--cluster-cidr 10.244.0.0/16 overlaps --service-cidr 10.244.96.0/20", "a range of their own"}},
+		{"an empty nodes file", []string{"--nodes", "FILE", "--vpc", "linux", "--cluster-cidr", "10.244.0.0/16"}, "", []string{"holds no Nodes", "kubectl get nodes -o yaml"}},
 		{"two tables named", []string{"--nodes", "x", "--vpc", "linux", "--cluster-cidr", "10.244.0.0/16", "--linux-table", "7", "--linux-vrf", "red"}, "", []string{"--vpc linux", "7", "red"}},
 		{"an unknown flag", []string{"--nodess", "x"}, "", []string{"--nodess"}},
 		{"an unknown command", []string{"clean"}, "", []string{"clean"}},

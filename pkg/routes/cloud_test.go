@@ -122,13 +122,30 @@ func (c *cloud) call(ctx context.Context, changes []vpc.Change) []error {
 	if refused == nil {
 		late = pause(ctx, c.latency)
 	}
+	if refused == nil {
+		errs = c.together(changes, late)
+	}
 	for i, change := range changes {
-		if errs[i] = refused; refused == nil {
-			errs[i] = c.change(change, late)
-		}
+		errs[i] = cmp.Or(errs[i], refused)
 		c.log(string(change.Op), change, errs[i])
 	}
 	c.leave(changes)
+	return errs
+}
+
+// together makes the changes of one call. The table sees them at once unless
+// some of them may fail.
+func (c *cloud) together(changes []vpc.Change, late error) []error {
+	c.mu.Lock()
+	sound := c.fault == nil && c.onWrite == nil
+	c.mu.Unlock()
+	if sound && late == nil {
+		return c.Fake.Apply(context.Background(), changes)
+	}
+	errs := make([]error, len(changes))
+	for i, change := range changes {
+		errs[i] = c.change(change, late)
+	}
 	return errs
 }
 

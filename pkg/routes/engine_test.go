@@ -137,6 +137,9 @@ func TestTwoNodesSwapRanges(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			run(t, kind, func(r *rig) {
+				if r.cloud.batch = 1; name == "one range a next hop" {
+					r.cloud.batch = 2 // replaces in a ring are for such a table to see together
+				}
 				r.start(nodes(1, 2)...)
 				passes(time.Minute)
 				swap := func(n *Node, other int) { n.Addresses = node(other).Addresses }
@@ -146,9 +149,6 @@ func TestTwoNodesSwapRanges(t *testing.T) {
 				})
 				passes(10 * time.Minute)
 				for _, l := range []string{"10.244.1.0/24 172.31.0.2", "10.244.2.0/24 172.31.0.1"} {
-					if name == "one range a next hop" {
-						continue // two replaces that need each other's next hop are for such a table to see together
-					}
 					if !slices.Contains(r.cloud.text(), l) {
 						t.Errorf("%q is missing: %q", l, r.cloud.text())
 					}

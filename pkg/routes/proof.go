@@ -203,6 +203,8 @@ func (e *Engine) tried(c *claim, err error, now time.Time) {
 		e.after(e.reproof(p, now), c, func() { e.queueProof(c) })
 	}
 	e.touch(c.dest)
+	// The verdict depends on how many failed, even where the route's state does not.
+	e.reports.touch(c.node.Name)
 }
 
 func (e *Engine) reproof(p *proof, now time.Time) time.Duration {

@@ -167,6 +167,9 @@ type Finding struct {
 	Message string `json:"message"`
 	// Fix says what to do about it; empty for SeverityInfo.
 	Fix string `json:"fix,omitempty"`
+	// Fatal is true for what makes routes do harm, a cluster CIDR that overlaps
+	// the range of the VPC or of a subnet: the controller refuses to start.
+	Fatal bool `json:"fatal,omitempty"`
 }
 
 // An Op is what a Change does to the table.

@@ -7,22 +7,44 @@ import (
 	"github.com/vpcroute/vpcroute/pkg/vpc"
 )
 
+// A lead says whether this process may write, and for how long.
+type lead interface {
+	Leads() error
+	Bound(ctx context.Context) (context.Context, context.CancelFunc)
+}
+
 // A fenced table lets no write pass once this process does not lead any more.
 type fencedTable struct {
 	vpc.RouteTable
-	leads func() error
+	lead lead
 }
 
-// FenceTable checks leads right before every write.
-func FenceTable(table vpc.RouteTable, leads func() error) vpc.RouteTable {
-	return &fencedTable{table, leads}
+// FenceTable lets no write begin once this process does not lead, and breaks off
+// one under way before another process can.
+func FenceTable(table vpc.RouteTable, lead lead) vpc.RouteTable {
+	return &fencedTable{table, lead}
 }
 
-// Apply writes only while this process leads.
+// NextHop asks only while this process leads: some clouds set a machine up for
+// forwarding when they are asked for it.
+func (f *fencedTable) NextHop(ctx context.Context, node vpc.Node, family vpc.Family) (vpc.NextHop, error) {
+	if err := f.lead.Leads(); err != nil {
+		return "", err
+	}
+	ctx, cancel := f.lead.Bound(ctx)
+	defer cancel()
+	return f.RouteTable.NextHop(ctx, node, family)
+}
+
+// Apply writes only while this process leads. A call of many changes may be many
+// calls of the cloud: those that are still to come when the process no longer
+// leads are not made.
 func (f *fencedTable) Apply(ctx context.Context, changes []vpc.Change) []error {
-	if err := f.leads(); err != nil {
+	if err := f.lead.Leads(); err != nil {
 		return repeated(err, len(changes))
 	}
+	ctx, cancel := f.lead.Bound(ctx)
+	defer cancel()
 	return f.RouteTable.Apply(ctx, changes)
 }
 

@@ -58,6 +58,44 @@ func (l *Leader) Leads() error {
 	return nil
 }
 
+// leaseGuard is how long before the Lease can become another's a write that is
+// still under way is broken off.
+const leaseGuard = time.Second
+
+// leaseLook is how often a write under way looks whether it may go on.
+const leaseLook = 250 * time.Millisecond
+
+// Bound limits a write to the time in which nobody else can lead. It ends the
+// context with ErrDeposed when the Lease was not renewed in time, also in a
+// process that was stopped meanwhile: its first act is then to notice.
+func (l *Leader) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			// Often, since the Lease may be seen to be another's before it expires.
+			timer := time.NewTimer(min(time.Until(l.expiry()), leaseLook))
+			select {
+			case <-bounded.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			if !time.Now().Before(l.expiry()) {
+				cancel(ErrDeposed)
+				return
+			}
+		}
+	}()
+	return bounded, func() { cancel(nil) }
+}
+
+// expiry is when every write has to be over unless the Lease is renewed.
+func (l *Leader) expiry() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewed.Add(leaseDuration - leaseGuard)
+}
+
 func (l *Leader) setRenewed(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

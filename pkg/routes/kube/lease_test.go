@@ -170,7 +170,7 @@ func TestNoWriteAfterASleep(t *testing.T) {
 		l := &Leader{Identity: "a"}
 		l.setRenewed(time.Now())
 		fake := vpc.NewFake(vpc.FakeConfig{Owner: "prod"})
-		table := FenceTable(fake, l.Leads)
+		table := FenceTable(fake, l)
 		change := []vpc.Change{{Op: vpc.Create, Route: vpc.Route{Table: "rtb-1"}}}
 		time.Sleep(leaseTrusted - 1)
 		table.Apply(t.Context(), change)
@@ -185,4 +185,64 @@ func TestNoWriteAfterASleep(t *testing.T) {
 			t.Errorf("%d writes, want no more", n)
 		}
 	})
+}
+
+// A slowTable makes the changes of a call one after the other, as clouds without
+// batches do.
+type slowTable struct {
+	vpc.RouteTable
+	each time.Duration
+}
+
+func (s *slowTable) Apply(ctx context.Context, changes []vpc.Change) []error {
+	errs := make([]error, len(changes))
+	for i := range changes {
+		select {
+		case <-ctx.Done():
+			errs[i] = context.Cause(ctx)
+		case <-time.After(s.each):
+			errs[i] = s.RouteTable.Apply(ctx, changes[i:i+1])[0]
+		}
+	}
+	return errs
+}
+
+// R080: what passed the fence just before the Lease was lost is over before
+// another process can lead; while the Lease is renewed a call may take its time.
+func TestWritesUnderWayAreBrokenOff(t *testing.T) {
+	for _, c := range []struct {
+		situation string
+		renewed   time.Duration // the time of the last renewal after the first
+		want      int           // changes that are made, of 60 that take 1.1 s each
+	}{
+		{"never renewed", 0, 12},
+		{"renewed for a while", 9 * time.Second, 20},
+		{"renewed throughout", time.Hour, 60},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &Leader{Identity: "a"}
+				began := time.Now()
+				l.setRenewed(began)
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				go func() {
+					for ctx.Err() == nil && time.Since(began) < c.renewed {
+						if pause(ctx, 3*time.Second); time.Since(began) <= c.renewed {
+							l.setRenewed(time.Now())
+						}
+					}
+				}()
+				fake := vpc.NewFake(vpc.FakeConfig{Owner: "prod"})
+				table := FenceTable(&slowTable{fake, 1100 * time.Millisecond}, l)
+				errs := table.Apply(t.Context(), make([]vpc.Change, 60))
+				if n := fake.Count(vpc.OpApply); n != c.want {
+					t.Errorf("%d changes were made, want %d", n, c.want)
+				}
+				if last := errs[len(errs)-1]; errors.Is(last, ErrDeposed) != (c.want < 60) {
+					t.Errorf("the last one: %v", last)
+				}
+			})
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,17 +180,18 @@ func TestReportsSurviveTheAPIServer(t *testing.T) {
 		t.Run(c.situation, func(t *testing.T) {
 			report(t, always, func(t *testing.T, b *bureau) {
 				b.node("a", nil)
-				down := true
+				var up atomic.Bool
 				b.server.fault = func(*http.Request, []byte) (bool, error) {
-					if down {
+					if !up.Load() {
 						return c.carryOut, errors.New("connection reset")
 					}
 					return true, nil
 				}
 				b.Node(routes.NodeStatus{Node: "a", Verdict: routes.Unavailable, Reason: routes.TableFull})
 				time.Sleep(3 * retryReport)
-				down = false
+				up.Store(true)
 				time.Sleep(3 * retryReport)
+				synctest.Wait()
 				if got := b.conditionOf(t, "a"); got != "True TableFull" {
 					t.Errorf("the condition is %s", got)
 				}

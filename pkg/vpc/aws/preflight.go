@@ -127,6 +127,7 @@ func (t *routeTables) checkNetwork(ctx context.Context, r *report) {
 		if p, err := netip.ParsePrefix(s); err == nil {
 			t.eachOverlap(p, func(cluster netip.Prefix) {
 				r.add(vpc.SeverityError, "VPC "+t.config.VpcID, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the VPC's own range %s", cluster, p)
+				r.findings[len(r.findings)-1].Fatal = true
 			})
 		}
 	}

@@ -202,6 +202,7 @@ func (t *Table) checkRanges(table uint32, entries []entry, subnets []netip.Prefi
 					Severity: vpc.SeverityError, Object: object,
 					Message: fmt.Sprintf("%v overlaps the connected subnet %v", r, s),
 					Fix:     "give the cluster a range that no subnet uses",
+					Fatal:   true,
 				})
 			}
 		}

@@ -27,6 +27,12 @@ func (r *report) add(s vpc.Severity, object, fix, format string, args ...any) {
 	r.findings = append(r.findings, vpc.Finding{Severity: s, Object: object, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
+// harmful reports what no route may be made beside.
+func (r *report) harmful(object, fix, format string, args ...any) {
+	r.add(vpc.SeverityError, object, fix, format, args...)
+	r.findings[len(r.findings)-1].Fatal = true
+}
+
 // failed reports a call that did not work; it returns true when there was one.
 func (r *report) failed(service, action string, err error) bool {
 	switch {
@@ -85,7 +91,7 @@ func (t *globalRoute) reportConflict(r *report, c conflict) {
 	case err == nil && p.Bits() == 0: // the default route gives way to any other
 	case c.RouteTableType == "CcsClusterRouteTable" && c.RouteTableName == t.want.RouteTableName: // this table
 	case c.RouteTableType == "Vpc":
-		r.add(vpc.SeverityError, "VPC "+object, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the VPC's own range %s: machines in it become unreachable", t.want.RouteTableCidrBlock, c.RouteTableCidrBlock)
+		r.harmful("VPC "+object, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the VPC's own range %s: machines in it become unreachable", t.want.RouteTableCidrBlock, c.RouteTableCidrBlock)
 	case c.RouteTableType == "VpcRouteTable":
 		r.add(vpc.SeverityWarning, "route table "+object, "remove that route, or give the cluster another range", "cluster CIDR %s overlaps the route %s: cluster routes win over it", t.want.RouteTableCidrBlock, c.RouteTableCidrBlock)
 	default:
@@ -154,7 +160,7 @@ func (t *routeTables) checkNetwork(ctx context.Context, r *report) {
 	for _, s := range ranges {
 		if p, err := netip.ParsePrefix(s); err == nil {
 			t.eachOverlap(p, func(cluster netip.Prefix) {
-				r.add(vpc.SeverityError, "VPC "+t.config.VpcID, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the VPC's own range %s", cluster, p)
+				r.harmful("VPC "+t.config.VpcID, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the VPC's own range %s", cluster, p)
 			})
 		}
 	}
@@ -175,7 +181,7 @@ func (t *routeTables) checkSubnets(r *report, subnets []subnet, managed []*vpcap
 	for _, s := range subnets {
 		object := "subnet " + s.id
 		t.eachOverlap(s.cidr, func(cluster netip.Prefix) {
-			r.add(vpc.SeverityError, object, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the subnet's %s", cluster, s.cidr)
+			r.harmful(object, "give the cluster a range outside the VPC's", "cluster CIDR %s overlaps the subnet's %s", cluster, s.cidr)
 		})
 		t.mu.Lock()
 		hasNodes := t.inUse[s.id]
