@@ -27,7 +27,11 @@ type nodeWatch struct {
 
 	mu     sync.Mutex
 	latest *corev1.Node // nil until it was seen
+	early  []warning    // said before that
 }
+
+// A warning is an Event to be.
+type warning struct{ reason, message string }
 
 // watchNode begins to follow a Node; changed is called after each change that
 // the agent cares for. It does not wait for the API server: until that answers,
@@ -66,9 +70,12 @@ func (w *nodeWatch) see(o any, changed func()) {
 		return
 	}
 	w.mu.Lock()
-	before := w.latest
-	w.latest = n
+	before, early := w.latest, w.early
+	w.latest, w.early = n, nil
 	w.mu.Unlock()
+	for _, e := range early {
+		w.warn(e.reason, e.message)
+	}
 	if before == nil || differ(before, n) {
 		changed()
 	}
@@ -107,10 +114,15 @@ func fromObject(o *corev1.Node) node.Node {
 	return n
 }
 
-// warn writes an Event on the Node.
+// warn writes an Event on the Node, once that was seen: an agent that starts
+// anew finds out what is wrong before it has reached the API server, and says
+// it only once.
 func (w *nodeWatch) warn(reason, message string) {
 	w.mu.Lock()
 	n := w.latest
+	if n == nil {
+		w.early = append(w.early, warning{reason, message})
+	}
 	w.mu.Unlock()
 	if n == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/vpcroute/vpcroute/pkg/node"
 )
@@ -63,5 +64,25 @@ func TestOnlyWhatMattersWakesTheAgent(t *testing.T) {
 				t.Errorf("differ() = %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestWhatIsSaidEarlyIsNotLost warns before the Node was seen, as an agent does
+// that starts anew on a node with a fault.
+func TestWhatIsSaidEarlyIsNotLost(t *testing.T) {
+	recorder := record.NewFakeRecorder(4)
+	w := &nodeWatch{recorder: recorder}
+	w.warn("NodeNotFit", "early")
+	if n := len(recorder.Events); n != 0 {
+		t.Fatalf("%d Events of a Node that was not seen", n)
+	}
+	for range 2 {
+		w.see(object(func(*corev1.Node) {}), func() {})
+	}
+	w.warn("NodeNotFit", "late")
+	for _, want := range []string{"Warning NodeNotFit early", "Warning NodeNotFit late"} {
+		if got := <-recorder.Events; got != want {
+			t.Errorf("Event is %q, want %q", got, want)
+		}
 	}
 }

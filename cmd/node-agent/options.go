@@ -57,6 +57,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.agent.Installation.BinDir, "bin-dir", "/opt/cni/bin", "`folder` where the runtime looks for plugins")
 	f.StringVar(&o.agent.Installation.ConfDir, "conf-dir", "/etc/cni/net.d", "`folder` where the runtime looks for configurations")
 	f.BoolVar(&o.agent.Installation.First, "first", false, "name our configuration "+node.ConflistFirstName+", so that it sorts before others")
+	f.StringVar(&o.agent.Kernel.Root, "sysctl-dir", "/proc/sys", "`folder` of the kernel's settings; in a container /proc/sys is read-only, and the host's net below it is mounted elsewhere")
 	f.StringVar(&o.agent.Bridge, "bridge", netconf.DefaultBridge, "`name` of the pods' bridge")
 	f.IntVar(&o.agent.MTU, "mtu", 0, "MTU of pods in `bytes`; 0 stands for that of the uplink")
 	f.StringVar(&o.agent.CNIVersion, "cni-version", node.CNIVersions[0], "`version` of the CNI spec for the configuration: "+strings.Join(node.CNIVersions, " or "))
@@ -75,7 +76,6 @@ type settings struct {
 // settings reads the flags; the error names everything that is wrong.
 func (o *options) settings() (settings, error) {
 	s := settings{options: *o, agent: &o.agent}
-	s.agent.Kernel = node.Kernel{Root: "/proc/sys"}
 	podCIDRs, err1 := parsePrefixes("--pod-cidr", o.podCIDRs)
 	clusterCIDRs, err2 := parsePrefixes("--cluster-cidr", o.clusterCIDRs)
 	keep, err3 := parsePrefixes("--non-masquerade-cidr", o.keep)

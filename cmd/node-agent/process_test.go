@@ -281,6 +281,41 @@ func TestUninstallSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
+// TestUninstallStaysUntilNothingIsLeft begins while the agent is there, whose
+// port it waits for, and goes on when the pods go.
+func TestUninstallStaysUntilNothingIsLeft(t *testing.T) {
+	m := newMachine(t)
+	a := m.start(t, standalone()...)
+	eventually(t, "ready", m.ready)
+	if code, out := m.exitOf(t, "uninstall", "--stay"); code != 1 || !strings.Contains(out, "address already in use") {
+		t.Errorf("beside an agent: exit code %d, %s", code, out)
+	}
+	if _, err := os.Stat(filepath.Join(m.root, "net.d", node.ConflistName)); err != nil {
+		t.Errorf("it removed what the agent keeps: %v", err)
+	}
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.cmd.Wait()
+	m.Run(t, "ip", "link", "add", "pod0", "master", "cbr0", "type", "veth")
+	u := m.start(t, "uninstall", "--stay", "--period", "1s")
+	eventually(t, "it says what is left", func() bool {
+		status, body := m.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "still attached to cbr0")
+	})
+	m.Run(t, "ip", "link", "del", "pod0")
+	eventually(t, "nothing is left", m.ready)
+	if out := m.Run(t, "nft", "list", "ruleset") + m.Run(t, "ip", "-o", "link"); strings.Contains(out, "vpcroute") || strings.Contains(out, "cbr0") {
+		t.Errorf("left behind:\n%s", out)
+	}
+	if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.cmd.Wait(); err != nil {
+		t.Errorf("ended with %v, having said:\n%s", err, u.said())
+	}
+}
+
 func TestBadFlagsAreNamedTogether(t *testing.T) {
 	m := newMachine(t)
 	code, out := m.exitOf(t, "--pod-cidr", "10.0.0.1/24", "--node-ip", "x", "--period", "1ms", "--mtu", "7", "--cni-version", "0.1.0", "--masquerade-cidr", "y", "--log-format", "z")

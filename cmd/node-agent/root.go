@@ -34,19 +34,29 @@ masquerade rules as they are needed, and serves /whoami, /healthz, /readyz,
 		},
 	}
 	o.bind(root.PersistentFlags())
-	root.AddCommand(&cobra.Command{
+	root.AddCommand(newUninstall(&o))
+	return root
+}
+
+func newUninstall(o *options) *cobra.Command {
+	var stay bool
+	c := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Take everything of ours from this node, the configuration first",
 		Long: `Take the configuration away, so that no further pod comes, and then, when no pod is
 attached any more, the bridge, the rules and the programs. Pods that are there
 keep their traffic. The exit code is 0 when nothing is left and 3 when something
-stays for pods that are attached; run it again when they are gone.`,
+stays for pods that are attached; run it again when they are gone, or have it
+--stay and do so itself.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.uninstalling = true
 			s, err := o.settings()
 			if err != nil {
 				return err
+			}
+			if stay {
+				return serveUninstall(cmd.Context(), s, cmd.ErrOrStderr())
 			}
 			left, err := s.agent.Uninstall()
 			if err != nil {
@@ -58,6 +68,7 @@ stays for pods that are attached; run it again when they are gone.`,
 			fmt.Fprintln(cmd.OutOrStdout(), "nothing of ours is left on this node")
 			return nil
 		},
-	})
-	return root
+	}
+	c.Flags().BoolVar(&stay, "stay", false, "do not end, but try again each --period and say on /readyz whether anything is left")
+	return c
 }

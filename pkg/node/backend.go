@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -29,6 +30,9 @@ type FilterFacts struct {
 	// LegacyRules lists the legacy iptables tables that hold rules or a drop
 	// policy, for example "ip filter".
 	LegacyRules []string `json:"legacyRules,omitempty"`
+	// LegacyUnread lists the families whose legacy tables are in use though no
+	// program is there to tell what they hold.
+	LegacyUnread []string `json:"legacyUnread,omitempty"`
 	// NFTables lists the nftables tables, for example "inet firewalld".
 	NFTables []string `json:"nftables,omitempty"`
 	// Drops lists the chains that drop forwarded packets by policy, for example
@@ -38,9 +42,13 @@ type FilterFacts struct {
 
 // Backend returns the back end that the host uses already, and a warning when
 // it uses both: then packets pass both rule sets, and ours go to nftables, which
-// needs no program of the host.
+// needs no program of the host. They go there too, with a warning, where legacy
+// rules cannot be read.
 func (f FilterFacts) Backend() (b Backend, warning string) {
 	switch {
+	case len(f.LegacyUnread) > 0 && len(f.LegacyRules) == 0:
+		return BackendNFTables, fmt.Sprintf("the host has legacy iptables tables (%s) and iptables-legacy is not there to read them: if one of them drops forwarded packets, accept those of pods in it",
+			strings.Join(f.LegacyUnread, ", "))
 	case len(f.LegacyRules) == 0:
 		return BackendNFTables, ""
 	case len(f.NFTables) == 0:
@@ -109,6 +117,10 @@ func (f *FilterFacts) readLegacy(names, family string, proto iptables.Protocol, 
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := exec.LookPath(program); errors.Is(err, exec.ErrNotFound) {
+		f.LegacyUnread = append(f.LegacyUnread, family)
+		return nil
 	}
 	ipt, err := iptables.New(iptables.IPFamily(proto), iptables.Path(program))
 	if err != nil {

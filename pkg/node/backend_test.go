@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,5 +82,23 @@ func TestR042BackendOfTheHost(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLegacyTablesWithoutTheirProgram is a container's situation: the kernel
+// shows that legacy tables are in use, and nothing is there to read them.
+func TestLegacyTablesWithoutTheirProgram(t *testing.T) {
+	host := sandbox.New(t, "host")
+	host.Run(t, "iptables-legacy", "-P", "FORWARD", "DROP")
+	t.Setenv("PATH", t.TempDir())
+	var got node.FilterFacts
+	if err := host.Do(func() (err error) { got, err = node.ReadFilter("/proc/thread-self/net"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(node.FilterFacts{LegacyUnread: []string{"ip"}}, got); d != "" {
+		t.Error(d)
+	}
+	if b, warning := got.Backend(); b != node.BackendNFTables || !strings.Contains(warning, "iptables-legacy is not there") {
+		t.Errorf("chose %s, warning %q", b, warning)
 	}
 }
