@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -21,6 +22,30 @@ const base = "../../manifests/base"
 
 var controllerKey = client.ObjectKey{Namespace: "vpcroute-system", Name: "route-controller"}
 
+// TestOverlaysAreAccepted applies each overlay to an API server, twice, as the first
+// installation and every later one do.
+func TestOverlaysAreAccepted(t *testing.T) {
+	overlays, err := filepath.Glob("../../manifests/overlays/*/kustomization.yaml")
+	if err != nil || len(overlays) == 0 {
+		t.Fatalf("no overlays: %v", err)
+	}
+	c := cluster.Start(t, cluster.Where{})
+	for _, file := range overlays {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			c.Apply(t, dir)
+			c.Apply(t, dir)
+			var d appsv1.Deployment
+			if err := c.Client.Get(t.Context(), controllerKey, &d); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Client.Create(t.Context(), podOf(&d, d.Namespace)); err != nil {
+				t.Errorf("a pod of the controller is refused: %v", err)
+			}
+		})
+	}
+}
+
 // TestManifests applies what an operator applies and looks at what the API
 // server makes of it.
 func TestManifests(t *testing.T) {
@@ -35,6 +60,8 @@ func TestManifests(t *testing.T) {
 	t.Run("a pod is restricted but for the host's network", func(t *testing.T) { testPodRestricted(t, c.Client, &d) })
 	t.Run("a pod runs on a node that waits for routes", func(t *testing.T) { testTolerations(t, &d) })
 	t.Run("one replica at a time may go", func(t *testing.T) { testDisruption(t, c.Client, &d) })
+	t.Run("a node's programs", func(t *testing.T) { testDaemonSets(t, c.Client) })
+	t.Run("a job is made of the cleanup", func(t *testing.T) { testCleanupJob(t, c.Client) })
 }
 
 // podOf is a pod as the Deployment's controllers would make it.
