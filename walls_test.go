@@ -234,6 +234,7 @@ var modules = []moduleRule{
 	{"github.com/tencentcloud/tencentcloud-sdk-go", []string{"./pkg/vpc/tencent"}, "one cloud, one package"},
 	{"google.golang.org/api", []string{"./pkg/vpc/gcp"}, "one cloud, one package"},
 	{"cloud.google.com/go/auth", []string{"./pkg/vpc/gcp"}, "one cloud, one package: where its credentials are found"},
+	{"github.com/Azure/azure-sdk-for-go/sdk", []string{"./pkg/vpc/azure"}, "one cloud, one package"},
 	{"k8s.io/api", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},
 	{"k8s.io/apimachinery", append([]string{"./api/..."}, kubernetes...), "Kubernetes is met in pkg/routes, in the agent and in their commands"},
 	{"k8s.io/client-go", kubernetes, "Kubernetes is met in pkg/routes, in the agent and in their commands"},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/vpcroute/vpcroute/test/cloud"
 	"github.com/vpcroute/vpcroute/test/cloud/aws"
+	"github.com/vpcroute/vpcroute/test/cloud/azure"
 	"github.com/vpcroute/vpcroute/test/cloud/gcp"
 	"github.com/vpcroute/vpcroute/test/cloud/tencent"
 )
@@ -29,6 +30,7 @@ import (
 // clouds makes an emulator for use by hand, after its flags have been added.
 var clouds = map[string]func(f *flag.FlagSet) func() (cloud.Stand, error){
 	"aws":     aws.ByHand,
+	"azure":   azure.ByHand,
 	"gcp":     gcp.ByHand,
 	"tencent": tencent.ByHand,
 }
