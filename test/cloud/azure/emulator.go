@@ -50,6 +50,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -340,11 +341,7 @@ func (e *Emulator) page(q query, all []any) cloud.Answer {
 	to := min(from+e.options.PageSize, len(all))
 	body := map[string]any{"value": slices.Concat([]any{}, all[from:to])}
 	if to < len(all) {
-		next := *q.URL
-		next.Scheme, next.Host = "https", q.Host
-		if q.TLS == nil && !strings.HasSuffix(q.Host, ".test") {
-			next.Scheme = "http"
-		}
+		next, _ := url.Parse(base(q.Request) + q.URL.RequestURI())
 		values := next.Query()
 		values.Set("$skiptoken", fmt.Sprint(to))
 		next.RawQuery = values.Encode()
@@ -353,12 +350,16 @@ func (e *Emulator) page(q query, all []any) cloud.Answer {
 	return cloud.Answer{Body: body}
 }
 
-// base is the URL by which a call reached the emulator.
+// base is the scheme and host by which a call reached the emulator.
 func base(r *http.Request) string {
-	if r.TLS == nil && !strings.HasSuffix(r.Host, ".test") {
+	switch {
+	case r.URL.Scheme != "":
+		return r.URL.Scheme + "://" + r.Host
+	case r.TLS != nil:
+		return "https://" + r.Host
+	default:
 		return "http://" + r.Host
 	}
-	return "https://" + r.Host
 }
 
 func (e *Emulator) number() int {
