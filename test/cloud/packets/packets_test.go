@@ -2,12 +2,15 @@ package packets_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/vpcroute/vpcroute/test/cloud/aws"
+	"github.com/vpcroute/vpcroute/test/cloud/azure"
 	"github.com/vpcroute/vpcroute/test/cloud/gcp"
 	"github.com/vpcroute/vpcroute/test/cloud/packets"
 	"github.com/vpcroute/vpcroute/test/cloud/tencent"
@@ -31,8 +34,9 @@ func TestPodsMeetThroughTheCloud(t *testing.T) {
 			_, c := onGCP(b, "address", true)
 			return c
 		},
-		"tencent, global route": func(b *netns.Box) packets.Cloud { return onTencent(b, "global-route", "--tencent-create-table") },
-		"tencent, VPC table":    func(b *netns.Box) packets.Cloud { return onTencent(b, "vpc") },
+		"azure, forwarding to be switched on": func(b *netns.Box) packets.Cloud { return onAzure(t, b) },
+		"tencent, global route":               func(b *netns.Box) packets.Cloud { return onTencent(b, "global-route", "--tencent-create-table") },
+		"tencent, VPC table":                  func(b *netns.Box) packets.Cloud { return onTencent(b, "vpc") },
 	} {
 		t.Run(name, func(t *testing.T) { packets.Run(t, start) })
 	}
@@ -142,4 +146,35 @@ func gcpMachines(box *netns.Box, forward bool) (machines []gcp.Machine) {
 		})
 	}
 	return machines
+}
+
+// onAzure has interfaces that do not forward yet, writes that take a second, and
+// an identity endpoint of its own, whose URL the controller finds in its
+// environment.
+func onAzure(t *testing.T, box *netns.Box) packets.Cloud {
+	o := azure.Defaults()
+	o.OperationTime = time.Second
+	e := azure.New(o)
+	e.DocumentedRates()
+	subnet := netip.MustParsePrefix("172.31.0.0/24")
+	e.AddTable("net", "routes", nil)
+	e.AddNetwork("net", "vnet", subnet)
+	e.AddSubnet("net", "vnet", "nodes", e.ID("net", "Microsoft.Network/routeTables", "routes"), subnet)
+	for i, n := range box.Nodes {
+		name := fmt.Sprintf("vm-%d", i)
+		e.AddMachine("net", name, e.SubnetID("net", "vnet", "nodes"), n.Addresses...)
+		e.SetForwarding(name+"-nic", false)
+	}
+	identity := httptest.NewServer(e)
+	t.Cleanup(identity.Close)
+	return packets.Cloud{
+		Frame: e.Frame, Handler: e,
+		Flags: func(url string) []string {
+			return []string{
+				"--vpc", "azure", "--cluster-id", "box", "--azure-subscription", o.Subscription, "--azure-resource-group", "net",
+				"--azure-table", "routes", "--azure-endpoint", url, "--azure-credentials", "managed-identity", "--azure-set-forwarding",
+			}
+		},
+		Env: []string{"IDENTITY_ENDPOINT=" + identity.URL + "/msi/token", "IDENTITY_HEADER=" + o.IdentityHeader},
+	}
 }
