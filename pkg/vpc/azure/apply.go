@@ -197,10 +197,13 @@ func (w *writer) change(d *document, c vpc.Change) (done bool, err error) {
 
 func (w *writer) create(d *document, c vpc.Change) (done bool, err error) {
 	name := nameOf(w.config.Owner, c.Route.Destination)
-	for _, i := range d.at(c.Route.Destination) {
-		if e := d.entries[i]; w.isOurs(e) && e.route.NextHop == c.Route.NextHop {
-			return true, nil
-		}
+	found := d.at(c.Route.Destination)
+	switch {
+	case slices.ContainsFunc(found, func(i int) bool {
+		return w.isOurs(d.entries[i]) && d.entries[i].route.NextHop == c.Route.NextHop
+	}):
+		return true, nil
+	case len(found) > 0:
 		return false, w.taken(d, c)
 	}
 	if i := d.named(name); i >= 0 {

@@ -93,13 +93,3 @@ func (s *shelf[T]) get(key string, age time.Duration, read func() (T, error)) (T
 	}
 	return v, err
 }
-
-// keys are those that were read.
-func (s *shelf[T]) keys() (keys []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.items {
-		keys = append(keys, key)
-	}
-	return keys
-}

@@ -241,11 +241,11 @@ func TestEffect(t *testing.T) {
 
 func TestByHand(t *testing.T) {
 	f := flag.NewFlagSet("azure", flag.ContinueOnError)
-	make := azure.ByHand(f)
+	newStand := azure.ByHand(f)
 	if err := f.Parse([]string{"--machines", "3", "--subnet", "172.31.0.0/24", "--forwarding=false"}); err != nil {
 		t.Fatal(err)
 	}
-	stand, err := make()
+	stand, err := newStand()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestByHand(t *testing.T) {
 	if err := f.Parse([]string{"--subnet", "x"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := make(); err == nil || !strings.Contains(err.Error(), "--subnet") {
+	if _, err := newStand(); err == nil || !strings.Contains(err.Error(), "--subnet") {
 		t.Errorf("a bad range: %v", err)
 	}
 }
