@@ -85,7 +85,7 @@ var walls = []struct {
 	},
 	{
 		[]string{"./cmd/cni", "./cmd/node-agent", "./pkg/node", "./pkg/bridge", "./pkg/ipam", "./pkg/netconf"},
-		[]string{"./pkg/vpc/...", "./pkg/routes/...", "github.com/aws/...", "github.com/tencentcloud/...", "google.golang.org/api/..."},
+		[]string{"./pkg/vpc/...", "./pkg/routes/...", "github.com/aws/...", "github.com/tencentcloud/...", "github.com/Azure/...", "google.golang.org/api/..."},
 		"no node has anything to do with the cloud's interface, so none needs its credentials",
 	},
 	{
