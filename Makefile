@@ -9,7 +9,7 @@ FUZZTIME ?= 20s
 # Space-separated packages for "make test" and "make fuzz".
 PACKAGES ?= ./...
 # The modules whose tests "make test" runs and whose code "make lint" reads.
-MODULES  := $(patsubst %/go.mod,%,$(wildcard go.mod bench/go.mod test/*/go.mod))
+MODULES  := $(patsubst %/go.mod,%,$(wildcard go.mod bench/go.mod images/go.mod test/*/go.mod))
 MODULES  := $(patsubst go.mod,.,$(MODULES))
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -32,6 +32,10 @@ build: ## build every command into bin/, static and stripped
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$$name ./$$dir; \
 	done
 	@ls -l bin
+
+.PHONY: images
+images: ## build the container images into bin/images, for amd64 and arm64
+	@cd images && CGO_ENABLED=0 $(GO) run . -version $(VERSION) $(ARGS)
 
 .PHONY: demo
 demo: ## raise a VPC in a box with three nodes and show pods meet (KEEP=1 leaves it running)

@@ -189,3 +189,45 @@ func checkOurs(t *testing.T, words []string) error {
 	}
 	return nil
 }
+
+// TestOperationsExplainEverything wants a row for every state, reason, kind of
+// Event and metric that the programs have, and no row for what they have not.
+func TestOperationsExplainEverything(t *testing.T) {
+	text := read(t, "docs/operations.md")
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(text, -1) {
+		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[1], -1) {
+			explained[name[1]] = true
+		}
+	}
+	// Reasons of a stage on the way make no Event: the state's row tells of them.
+	stages := []string{"ResolvingNextHop", "CreatingRoute", "AwaitingProof", "RouteReady", "NodeExcluded", "NodeGone"}
+	known := map[string]bool{}
+	for _, source := range []struct{ file, pattern, prefix string }{
+		{"api/v1alpha1/vpcroute.go", `State = "(\w+)"`, ""},
+		{"pkg/routes/status.go", `Reason = "(\w+)"`, ""},
+		{"pkg/routes/status.go", `EventKind = "(\w+)"`, ""},
+		{"cmd/route-controller/monitor.go", `Name: +"vpcroute_(\w+)"`, "vpcroute_"},
+		{"cmd/route-controller/monitor.go", `figure\("(\w+)"`, "vpcroute_"},
+		{"cmd/node-agent/metrics.go", `Name: "vpcroute_(\w+)"`, "vpcroute_"},
+		{"cmd/node-agent/metrics.go", `NewDesc\("vpcroute_(\w+)"`, "vpcroute_"},
+	} {
+		names := regexp.MustCompile(source.pattern).FindAllStringSubmatch(read(t, source.file), -1)
+		if len(names) == 0 {
+			t.Errorf("%s: nothing looks like %s", source.file, source.pattern)
+		}
+		for _, name := range names {
+			known[source.prefix+name[1]] = true
+		}
+	}
+	for name := range known {
+		if !explained[name] && !slices.Contains(stages, name) {
+			t.Errorf("docs/operations.md does not explain %s", name)
+		}
+	}
+	for name := range explained {
+		if !known[name] {
+			t.Errorf("docs/operations.md explains %s, which there is not", name)
+		}
+	}
+}

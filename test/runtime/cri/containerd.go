@@ -452,8 +452,16 @@ func (n *Node) discard(t testing.TB) {
 // it: the Container Runtime Interface can only pull.
 func (n *Node) importImage(t testing.TB) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ctr", "--address", n.socket(), "--namespace", "k8s.io", "images", "import", n.image).CombinedOutput()
+	n.Ctr(t, "images", "import", n.image)
+}
+
+// Ctr runs containerd's own client against the node's runtime and returns what
+// it prints.
+func (n *Node) Ctr(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ctr", append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("import the sandbox image: %v\n%s", err, out)
+		t.Fatalf("ctr %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+	return string(out)
 }
