@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,7 +91,8 @@ func (s *apiServer) do(r *http.Request, body []byte) (any, error) {
 	_ = json.Unmarshal(body, &sent)
 	switch r.Method {
 	case http.MethodGet:
-		return s.get(path, r.URL.Query().Get("fieldSelector"))
+		q := r.URL.Query()
+		return s.get(path, q.Get("fieldSelector"), q.Get("limit"), q.Get("continue"))
 	case http.MethodPost:
 		return s.create(path, sent)
 	}
@@ -112,11 +114,20 @@ func (s *apiServer) do(r *http.Request, body []byte) (any, error) {
 }
 
 // get answers with one object, or with all below a path.
-func (s *apiServer) get(path, selector string) (any, error) {
+func (s *apiServer) get(path, selector, limit, after string) (any, error) {
 	if o := s.objects[path]; o != nil {
 		return o, nil
 	}
-	return s.list(path, selector), nil
+	list := s.list(path, selector)
+	items := list["items"].([]object)
+	from, _ := strconv.Atoi(after)
+	items = items[from:]
+	if most, _ := strconv.Atoi(limit); most > 0 && most < len(items) {
+		items = items[:most]
+		list["metadata"].(object)["continue"] = fmt.Sprint(from + most)
+	}
+	list["items"] = items
+	return list, nil
 }
 
 func (s *apiServer) list(path, selector string) object {
