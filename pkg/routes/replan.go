@@ -45,7 +45,9 @@ func (e *Engine) replan() {
 	for d := range looked {
 		e.touch(d)
 	}
-	clear(e.dirty)
+	// A cleared map that once held every destination would take as long to walk
+	// ever after.
+	e.dirty = map[netip.Prefix]bool{}
 	e.allDirty = false
 }
 

@@ -39,11 +39,11 @@ func (e *Engine) publish() {
 			e.publishRoutes(dest, e.statusesAt(dest))
 		}
 	}
-	clear(e.touched)
+	e.touched = map[netip.Prefix]bool{}
 	for node := range e.reports.stale {
 		e.publishNode(node)
 	}
-	clear(e.reports.stale)
+	e.reports.stale = map[string]bool{}
 	if e.reports.braked && !e.waitingDeletes() {
 		e.reports.braked = false
 	}

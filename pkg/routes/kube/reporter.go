@@ -102,8 +102,7 @@ func (r *Reporter) pause() {
 		r.locked(func() {
 			maps.Copy(r.dirty, r.stages)
 			maps.Copy(r.dirtyNodes, r.stageNodes)
-			clear(r.stages)
-			clear(r.stageNodes)
+			r.stages, r.stageNodes = map[routeKey]routes.RouteStatus{}, map[string]bool{}
 			r.pausing = false
 		})
 	})
