@@ -18,8 +18,9 @@ import (
 type verb string
 
 const (
-	add verb = "ADD"
-	del verb = "DEL"
+	add     verb = "ADD"
+	del     verb = "DEL"
+	version verb = "VERSION"
 )
 
 // A cost is what a call took.

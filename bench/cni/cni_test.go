@@ -36,7 +36,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s against %s: nothing was measured: %+v", f.Name, f.Against, f)
 		}
 	}
-	for _, name := range []string{"ADD, 0 pods", "DEL, 2 pods", "16 ADDs at once, 2 pods", "burst: 110 ADDs at once", "peak memory of DEL", "programs, stripped"} {
+	for _, name := range []string{"VERSION: a program's start and end", "ADD, 0 pods", "DEL, 2 pods", "16 ADDs at once, 2 pods", "burst: 110 ADDs at once", "peak memory of DEL", "programs, stripped"} {
 		if !slices.ContainsFunc(figures, func(f report.Figure) bool { return f.Name == name && f.Against == peer }) {
 			t.Errorf("there is no figure for %q beside %s", name, peer)
 		}

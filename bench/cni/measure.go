@@ -48,7 +48,11 @@ func measure(bin string, plan plan, progress io.Writer) ([]report.Figure, error)
 		nodes = append(nodes, n)
 	}
 
-	var figures []report.Figure
+	started, err := starts(nodes, plan.rounds)
+	if err != nil {
+		return nil, err
+	}
+	figures := compare("VERSION: a program's start and end", started, wall, 0)
 	bursts, err := inTurn(nodes, burst, plan.bursts, progress, "bursts")
 	if err != nil {
 		return nil, err
@@ -81,6 +85,28 @@ func measure(bin string, plan plan, progress io.Writer) ([]report.Figure, error)
 		return nil, err
 	}
 	return append(append(figures, memory...), sizes...), nil
+}
+
+// starts has every plugin say its versions, which takes nothing but the start of
+// a process and its end. An ADD of a peer starts two.
+func starts(nodes []*node, rounds int) (samples, error) {
+	s := samples{}
+	for range rounds + warmUp {
+		for _, n := range nodes {
+			if err := n.furnish(1); err != nil {
+				return nil, err
+			}
+			took, err := n.call(version, n.spare[0])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", n.name, err)
+			}
+			s[n.name] = append(s[n.name], took)
+		}
+	}
+	for name := range s {
+		s[name] = s[name][warmUp:]
+	}
+	return s, nil
 }
 
 // inTurn attaches and detaches groups of spare pods, one node after the other in
