@@ -38,10 +38,10 @@ images: ## build the container images into bin/images, for amd64 and arm64
 	@cd images && CGO_ENABLED=0 $(GO) run . -version $(VERSION) $(ARGS)
 
 .PHONY: demo
-demo: ## raise a VPC in a box with three nodes and show pods meet (KEEP=1 leaves it running)
+demo: ## raise a VPC in a box with three nodes and show pods meet (KEEP=1 leaves it running, CLOUD=tencent talks to an emulated API)
 	@tools/install-missing ip=iproute2
 	@$(GO) build -o bin/demo ./test/netns/demo
-	@bin/demo
+	@bin/demo $(if $(CLOUD),-cloud $(CLOUD))
 
 .PHONY: test
 test: ## run every test, under the race detector

@@ -36,8 +36,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -134,9 +136,29 @@ type Stand struct {
 	*Frame
 	// Handler answers the calls.
 	Handler http.Handler
-	// Usage returns the lines that make the product talk to the handler at url:
-	// "export NAME=value" for the environment and, behind "#", the command.
-	Usage func(url string) string
+	// Env and Flags make route-controller talk to the handler at url: variables as
+	// NAME=value, some of which may name files that Env puts into dir, and flags
+	// that say neither which Nodes there are nor which ranges the cluster has.
+	Env   func(url, dir string) []string
+	Flags func(url string) []string
+	// Note is what else there is to know; empty for nothing.
+	Note string
+	// ProviderID is that of the machine with this number, the first being 1, where
+	// the cloud's machines are known by that alone; nil elsewhere.
+	ProviderID func(number int) string
+}
+
+// Usage returns the lines that make the product talk to the handler at url.
+func (s Stand) Usage(url string) string {
+	var b strings.Builder
+	for _, v := range s.Env(url, os.TempDir()) {
+		fmt.Fprintf(&b, "export %s\n", v)
+	}
+	fmt.Fprintf(&b, "# route-controller --nodes nodes.yaml --cluster-cidr 10.244.0.0/16 --ledger ledger.json \\\n#   %s", strings.Join(s.Flags(url), " "))
+	if s.Note != "" {
+		fmt.Fprintf(&b, "\n# %s", s.Note)
+	}
+	return b.String()
 }
 
 type limit struct {

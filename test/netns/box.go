@@ -88,6 +88,9 @@ type Box struct {
 	ClusterCIDRs []netip.Prefix
 	// MTU is that of the uplinks in bytes.
 	MTU int
+	// VPCFlags have the controller write to another table than the router's own,
+	// such as that of an emulated cloud which programs the router; nil for that one.
+	VPCFlags []string
 
 	networks []network
 	lock     *os.File

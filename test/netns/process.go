@@ -87,7 +87,7 @@ func (p *Process) Log() (string, error) {
 }
 
 // StartController starts the built route controller on the box's nodes file and
-// the VPC's route table.
+// the VPC's route table, or what VPCFlags say.
 func (b *Box) StartController(in *sandbox.Namespace, more ...string) (*Process, error) {
 	return b.Start(in, b.controller(append(b.controllerFlags(), more...)...))
 }
@@ -109,10 +109,12 @@ func (b *Box) controller(args ...string) *exec.Cmd {
 func (b *Box) controllerFlags() []string {
 	flags := []string{
 		"--nodes", b.NodesFile(),
-		"--vpc", "linux",
-		"--linux-netns", b.Router.Path(),
 		"--ledger", filepath.Join(b.Dir, "ledger.json"),
 	}
+	if b.VPCFlags == nil {
+		flags = append(flags, "--vpc", "linux", "--linux-netns", b.Router.Path())
+	}
+	flags = append(flags, b.VPCFlags...)
 	for _, p := range b.ClusterCIDRs {
 		flags = append(flags, "--cluster-cidr", p.String())
 	}

@@ -49,15 +49,17 @@ func ByHand(f *flag.FlagSet) func() (cloud.Stand, error) {
 				})
 			}
 		}
-		return cloud.Stand{Frame: e.Frame, Handler: e, Usage: e.usage}, nil
+		return cloud.Stand{Frame: e.Frame, Handler: e, Env: e.env, Flags: e.flags, Note: "for the table " + handTable}, nil
 	}
 }
 
-func (e *Emulator) usage(url string) string {
-	return fmt.Sprintf(`export AWS_ACCESS_KEY_ID=%s
-export AWS_SECRET_ACCESS_KEY=%s
-# route-controller --nodes nodes.yaml --ledger ledger --cluster-id demo --cluster-cidr 10.244.0.0/16 \
-#   --vpc aws --aws-region %s --aws-vpc-id %s --aws-endpoint %s
-# for the table %s`,
-		e.options.AccessKeyID, e.options.SecretAccessKey, e.options.Region, handVPC, url, handTable)
+func (e *Emulator) env(string, string) []string {
+	return []string{"AWS_ACCESS_KEY_ID=" + e.options.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + e.options.SecretAccessKey}
+}
+
+func (e *Emulator) flags(url string) []string {
+	return []string{
+		"--vpc", "aws", "--cluster-id", "demo", "--aws-source-dest-check", "switch-off",
+		"--aws-region", e.options.Region, "--aws-vpc-id", handVPC, "--aws-endpoint", url,
+	}
 }

@@ -50,15 +50,17 @@ func ByHand(f *flag.FlagSet) func() (cloud.Stand, error) {
 				e.SetForwarding(name+"-nic", forwarding)
 			}
 		}
-		return cloud.Stand{Frame: e.Frame, Handler: e, Usage: e.usage}, nil
+		return cloud.Stand{Frame: e.Frame, Handler: e, Env: e.env, Flags: e.flags}, nil
 	}
 }
 
-func (e *Emulator) usage(url string) string {
-	return fmt.Sprintf(`export IDENTITY_ENDPOINT=%s/msi/token
-export IDENTITY_HEADER=%s
-# route-controller --nodes nodes.yaml --cluster-id demo --cluster-cidr 10.244.0.0/16 \
-#   --vpc azure --azure-subscription %s --azure-resource-group %s --azure-table %s \
-#   --azure-credentials managed-identity --azure-endpoint %s`,
-		url, e.options.IdentityHeader, e.options.Subscription, handGroup, handTable, url)
+func (e *Emulator) env(url, _ string) []string {
+	return []string{"IDENTITY_ENDPOINT=" + url + "/msi/token", "IDENTITY_HEADER=" + e.options.IdentityHeader}
+}
+
+func (e *Emulator) flags(url string) []string {
+	return []string{
+		"--vpc", "azure", "--cluster-id", "demo", "--azure-subscription", e.options.Subscription, "--azure-resource-group", handGroup,
+		"--azure-table", handTable, "--azure-credentials", "managed-identity", "--azure-endpoint", url,
+	}
 }

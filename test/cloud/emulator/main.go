@@ -21,19 +21,8 @@ import (
 	"time"
 
 	"github.com/vpcroute/vpcroute/test/cloud"
-	"github.com/vpcroute/vpcroute/test/cloud/aws"
-	"github.com/vpcroute/vpcroute/test/cloud/azure"
-	"github.com/vpcroute/vpcroute/test/cloud/gcp"
-	"github.com/vpcroute/vpcroute/test/cloud/tencent"
+	"github.com/vpcroute/vpcroute/test/cloud/stands"
 )
-
-// clouds makes an emulator for use by hand, after its flags have been added.
-var clouds = map[string]func(f *flag.FlagSet) func() (cloud.Stand, error){
-	"aws":     aws.ByHand,
-	"azure":   azure.ByHand,
-	"gcp":     gcp.ByHand,
-	"tencent": tencent.ByHand,
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,13 +34,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	names := strings.Join(slices.Sorted(maps.Keys(clouds)), ", ")
-	if len(args) == 0 || clouds[args[0]] == nil {
+	names := strings.Join(slices.Sorted(maps.Keys(stands.Clouds)), ", ")
+	if len(args) == 0 || stands.Clouds[args[0]] == nil {
 		return fmt.Errorf("usage: emulator CLOUD [flags], CLOUD being one of %s; emulator CLOUD --help names the flags", names)
 	}
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	listen := f.String("listen", "127.0.0.1:0", "address to listen on; port 0 takes a free one")
-	newEmulator := clouds[args[0]](f)
+	newEmulator := stands.Clouds[args[0]](f)
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}

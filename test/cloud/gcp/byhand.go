@@ -49,19 +49,26 @@ func ByHand(f *flag.FlagSet) func() (cloud.Stand, error) {
 				})
 			}
 		}
-		return cloud.Stand{Frame: e.Frame, Handler: e, Usage: usage}, nil
+		return cloud.Stand{
+			Frame: e.Frame, Handler: e, Env: env, Flags: flags, ProviderID: providerID,
+			Note: "provider IDs are " + providerID(1) + " and so on",
+		}, nil
 	}
 }
 
-// usage writes the key file that the lines name.
-func usage(url string) string {
-	file := filepath.Join(os.TempDir(), "vpcroute-emulated-gcp.json")
+func providerID(number int) string {
+	return fmt.Sprintf("gce://%s/%s/node-%d", handProject, handZone, number)
+}
+
+// env writes the key file that it names.
+func env(url, dir string) []string {
+	file := filepath.Join(dir, "vpcroute-emulated-gcp.json")
 	if err := os.WriteFile(file, Key(url), 0o600); err != nil {
-		return "# the key file: " + err.Error()
+		file = err.Error() // the product names it as the file that it cannot read
 	}
-	return fmt.Sprintf(`export GOOGLE_APPLICATION_CREDENTIALS=%s
-# route-controller --nodes nodes.yaml --cluster-id demo --cluster-cidr 10.244.0.0/16 \
-#   --vpc gcp --gcp-project %s --gcp-network %s --gcp-endpoint %s
-# for the table %s; provider IDs are gce://%s/%s/node-1 and so on`,
-		file, handProject, handNetwork, url, handNetwork, handProject, handZone)
+	return []string{"GOOGLE_APPLICATION_CREDENTIALS=" + file}
+}
+
+func flags(url string) []string {
+	return []string{"--vpc", "gcp", "--cluster-id", "demo", "--gcp-project", handProject, "--gcp-network", handNetwork, "--gcp-endpoint", url}
 }

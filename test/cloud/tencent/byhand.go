@@ -48,16 +48,20 @@ func ByHand(f *flag.FlagSet) func() (cloud.Stand, error) {
 				e.AddMachines(handVPC, a)
 			}
 		}
-		return cloud.Stand{Frame: e.Frame, Handler: e, Usage: e.usage}, nil
+		return cloud.Stand{
+			Frame: e.Frame, Handler: e, Env: e.env, Flags: e.flags,
+			Note: "or --tencent-mode vpc, without --tencent-create-table, for the table " + handTable,
+		}, nil
 	}
 }
 
-func (e *Emulator) usage(url string) string {
-	return fmt.Sprintf(`export TENCENTCLOUD_SECRET_ID=%s
-export TENCENTCLOUD_SECRET_KEY=%s
-# route-controller --nodes nodes.yaml --cluster-id demo --cluster-cidr 10.244.0.0/16 \
-#   --vpc tencent --tencent-region %s --tencent-vpc-id %s --tencent-endpoint %s \
-#   --tencent-mode global-route --tencent-create-table
-# (or --tencent-mode vpc, without --tencent-create-table, for the table %s)`,
-		e.options.SecretID, e.options.SecretKey, e.options.Region, handVPC, url, handTable)
+func (e *Emulator) env(string, string) []string {
+	return []string{"TENCENTCLOUD_SECRET_ID=" + e.options.SecretID, "TENCENTCLOUD_SECRET_KEY=" + e.options.SecretKey}
+}
+
+func (e *Emulator) flags(url string) []string {
+	return []string{
+		"--vpc", "tencent", "--cluster-id", "demo", "--tencent-mode", "global-route", "--tencent-create-table",
+		"--tencent-region", e.options.Region, "--tencent-vpc-id", handVPC, "--tencent-endpoint", url,
+	}
 }

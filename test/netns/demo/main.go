@@ -21,9 +21,9 @@ import (
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
-const usage = `usage: demo [-programs DIR]    raise a VPC in a box, show it, remove it
-       KEEP=1 demo             the same, but leave it running
-       demo down               remove the boxes that were left running
+const usage = `usage: demo [-programs DIR] [-cloud NAME]   raise a VPC in a box, show it, remove it
+       KEEP=1 demo                          the same, but leave it running
+       demo down                            remove the boxes that were left running
 `
 
 func main() { os.Exit(run()) }
@@ -31,6 +31,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
 	programs := flag.String("programs", "", "directory of the built vpcroute and route-controller; built from this module when empty")
+	cloudName := flag.String("cloud", "", "emulated `cloud` whose API the controller talks to, and whose table the VPC's is: "+cloudNames()+"; none when empty")
 	flag.Parse()
 	// A closed terminal or pipe is no reason to leave anything behind either.
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
@@ -42,9 +43,11 @@ func run() int {
 	var err error
 	switch verb := flag.Arg(0); verb {
 	case "":
-		err = show(ctx, *programs, os.Getenv("KEEP") != "")
+		err = show(ctx, *programs, *cloudName, os.Getenv("KEEP") != "")
 	case "down":
 		err = down()
+	case emulateVerb:
+		err = emulate(ctx, flag.Args()[1:])
 	case serveVerb:
 		err = serve(ctx, flag.Args()[1:])
 	default:

@@ -26,21 +26,26 @@ const (
 type demo struct {
 	*screen
 	box        *netns.Box
+	cloud      string // whose API the controller talks to; empty for none
 	servers    *netns.Servers
+	api        *netns.Process // the cloud's, when there is one
 	controller *netns.Process
 	begun      time.Time // when everything was built
 }
 
 // show tells the story and removes everything, unless it is to be kept.
-func show(ctx context.Context, programs string, keep bool) (err error) {
-	d := &demo{screen: newScreen(os.Stdout)}
+func show(ctx context.Context, programs, cloud string, keep bool) (err error) {
+	d := &demo{screen: newScreen(os.Stdout), cloud: cloud}
+	if err := checkCloud(cloud); err != nil {
+		return err
+	}
 	if err := d.sweep(); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root: try sudo make demo")
 	}
-	d.box, err = netns.Raise(netns.Config{Programs: programs, IPv4Only: !netns.HasIPv6()})
+	d.box, err = netns.Raise(netns.Config{Programs: programs, IPv4Only: cloud != "" || !netns.HasIPv6()})
 	if err != nil {
 		return fmt.Errorf("raise the box: %w", err)
 	}
@@ -170,7 +175,7 @@ func (d *demo) before(ctx context.Context) error {
 
 func (d *demo) families() string {
 	if len(d.box.ClusterCIDRs) == 1 {
-		return "IPv4 (this kernel has no IPv6)"
+		return "IPv4"
 	}
 	return "IPv4 and IPv6"
 }
@@ -192,7 +197,11 @@ func (d *demo) ask(ctx context.Context, routed ...*netns.Node) error {
 
 // program starts the controller and shows what it writes.
 func (d *demo) program(ctx context.Context) error {
-	d.step("The route controller reads the cluster's Nodes and writes the VPC's route table")
+	if d.cloud == "" {
+		d.step("The route controller reads the cluster's Nodes and writes the VPC's route table")
+	} else if err := d.emulate(); err != nil {
+		return err
+	}
 	if err := d.box.WriteNodes(d.box.Objects()...); err != nil {
 		return err
 	}
@@ -233,6 +242,8 @@ func (d *demo) table() error {
 			nextHop, writer = "local", "the VPC"
 		case r.Protocol == linux.DefaultProtocol:
 			writer = "vpcroute"
+		case d.cloud != "":
+			writer = "vpcroute, by the API of " + d.cloud
 		}
 		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s", r.Destination, nextHop, d.nodeOf(r), writer))
 	}
@@ -363,6 +374,7 @@ func (d *demo) keep(ctx context.Context) error {
 		fmt.Sprintf("ip netns exec %s bash -c 'head -1 </dev/tcp/%s/%d'\tas whom %s sees %s", from.Namespace.Name, to.Addresses[0], netns.Port, to.Name, from.Name),
 		fmt.Sprintf("cat %s\tthe Nodes; change them and the routes follow", d.box.NodesFile()),
 		fmt.Sprintf("cat %s\twhat the controller did", d.controller.LogFile),
+		d.callsHint(),
 		invocation()+" down\tremoves all of this")
 	return nil
 }
