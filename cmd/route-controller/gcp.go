@@ -35,6 +35,7 @@ func (c *onGCP) open(ctx context.Context, o *options, ranges []netip.Prefix) (vp
 	config := c.config
 	config.NextHops, config.Owner, config.ClusterCIDRs = gcp.NextHopKind(c.nextHops), o.clusterID, ranges
 	config.Version = version
+	config.OnCall = func(call gcp.Call) { o.onCall(call.Action, call.Duration, call.Err) }
 	rate := float64(gcp.DefaultWritesPerSecond)
 	if o.qps > 0 {
 		rate = o.qps

@@ -220,6 +220,7 @@ func (t *routeTables) checkNetwork(r *report, n *armnetwork.VirtualNetwork, tabl
 	}
 	overlaps(n.Properties.AddressSpace, func(cluster, p netip.Prefix) {
 		r.add(vpc.SeverityError, "virtual network "+name, "give the cluster a range outside the network's", "cluster CIDR %s overlaps the network's own range %s", cluster, p)
+		r.findings[len(r.findings)-1].Fatal = true
 	})
 	for _, peer := range n.Properties.VirtualNetworkPeerings {
 		if peer.Properties == nil {

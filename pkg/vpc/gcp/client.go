@@ -27,6 +27,7 @@ type client struct {
 	pace      *rate.Limiter
 	timeout   time.Duration
 	operation time.Duration
+	onCall    func(Call)
 }
 
 func newClient(ctx context.Context, c Config) (*client, error) {
@@ -47,7 +48,7 @@ func newClient(ctx context.Context, c Config) (*client, error) {
 	return &client{
 		project: c.Project, service: service, tokens: t,
 		pace:    rate.NewLimiter(rate.Limit(c.WritesPerSecond), 1),
-		timeout: c.CallTimeout, operation: c.OperationTimeout,
+		timeout: c.CallTimeout, operation: c.OperationTimeout, onCall: c.OnCall,
 	}, nil
 }
 
@@ -63,7 +64,11 @@ func userAgent(c Config) string {
 func (c *client) call(ctx context.Context, timeout time.Duration, op string, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	start := time.Now()
 	err := classify(op, send(ctx))
+	if c.onCall != nil {
+		c.onCall(Call{Action: op, Duration: time.Since(start), Err: err})
+	}
 	if vpc.ClassOf(err) == vpc.Denied {
 		c.tokens.forget() // they may have been replaced
 	}

@@ -74,6 +74,19 @@ type Config struct {
 	CredentialsFile string
 	// Product and Version name the program in every request, with Owner.
 	Product, Version string
+	// OnCall, if set, is told of every call when it ends. It may be called from
+	// several goroutines at once.
+	OnCall func(Call)
+}
+
+// A Call is one finished call of the API.
+type Call struct {
+	// Action is the API's name of it, for example "routes.insert".
+	Action string
+	// Duration is from the request to the answer.
+	Duration time.Duration
+	// Err is what came of it, of a class that vpc.ClassOf tells, or nil.
+	Err error
 }
 
 // An Endpoint is where the API is.

@@ -135,6 +135,7 @@ func (n *network) reportOverlap(r *report, x *compute.Route, p netip.Prefix) {
 	case x.NextHopNetwork != "":
 		r.add(vpc.SeverityError, object, "give the cluster a range that no subnet of the network has",
 			"cluster CIDR %s overlaps the subnet range %s: the cloud refuses routes inside it, and takes packets to it for the subnet's", p, x.DestRange)
+		r.findings[len(r.findings)-1].Fatal = true
 	case x.NextHopPeering != "":
 		r.add(vpc.SeverityWarning, object, "give the cluster a range that no peered network has",
 			"cluster CIDR %s overlaps %s of peering %s", p, x.DestRange, x.NextHopPeering)

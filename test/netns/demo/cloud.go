@@ -63,13 +63,17 @@ func (d *demo) emulate() error {
 	if err != nil {
 		return err
 	}
-	api := exec.Command(self, emulateVerb, d.cloud, d.box.Router.Name)
+	url := "http://" + l.Addr().String()
+	env := stand.Env(url, d.box.Dir)
+	api := exec.Command(self, emulateVerb, d.cloud, d.box.Router.Name, url, d.box.Dir)
 	api.ExtraFiles = []*os.File{file}
 	if d.api, err = d.box.Start(nil, api); err != nil {
 		return err
 	}
-	url := "http://" + l.Addr().String()
-	for _, v := range stand.Env(url, d.box.Dir) {
+	if err := answered(url); err != nil {
+		return err
+	}
+	for _, v := range env {
 		name, value, _ := strings.Cut(v, "=")
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -84,19 +88,30 @@ func (d *demo) emulate() error {
 	return nil
 }
 
+// answered waits until the API answers anything: its files are there then.
+func answered(url string) error {
+	client := http.Client{Timeout: waitTime}
+	a, err := client.Get(url)
+	if err != nil {
+		return fmt.Errorf("the emulated API: %w", err)
+	}
+	return a.Body.Close()
+}
+
 // emulateVerb answers a cloud's API in a process of its own.
 const emulateVerb = "emulate"
 
 // emulate serves the API of a cloud, whose table programs a router, on the
 // listener that it was started with, and prints every call.
 func emulate(ctx context.Context, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("%s: want the cloud and the router's namespace", emulateVerb)
+	if len(args) != 4 {
+		return fmt.Errorf("%s: want the cloud, the router's namespace, the URL and a directory for files", emulateVerb)
 	}
 	stand, err := newStand(args[0])
 	if err != nil {
 		return err
 	}
+	_ = stand.Env(args[2], args[3]) // for the files: keys are this process's own
 	l, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
 		return err

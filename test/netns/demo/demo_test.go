@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vpcroute/vpcroute/test/cloud/stands"
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
@@ -105,6 +106,32 @@ func TestDemo(t *testing.T) {
 		t.Error("color although the output is no terminal")
 	}
 	s.empty(t)
+}
+
+// The same story over every cloud's emulated API.
+func TestDemoOverEveryCloud(t *testing.T) {
+	s := setStage(t)
+	for name := range stands.Clouds {
+		t.Run(name, func(t *testing.T) {
+			out, err := s.command("-cloud", name).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, pattern := range []string{
+				`(?m)^ *pod-1a +yes +yes +yes +yes +yes +yes +yes +yes +yes +10\.244\.1\.2$`,
+				`(?m)^ *10\.244\.2\.0/24 +172\.31\.0\.12 +node-2 +vpcroute, by the API of ` + name + `$`,
+				`# route-controller .*--vpc ` + name,
+			} {
+				if !regexp.MustCompile(pattern).Match(out) {
+					t.Errorf("%s is not in\n%s", pattern, out)
+				}
+			}
+			s.empty(t)
+		})
+	}
+	if out, err := s.command("-cloud", "nimbus").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("want one of aws, azure, gcp, tencent")) {
+		t.Errorf("an unknown cloud: %v\n%s", err, out)
+	}
 }
 
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
