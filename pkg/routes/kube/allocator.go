@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,6 +73,7 @@ type Allocator struct {
 // A candidate is a Node as far as it concerns allocation.
 type candidate struct {
 	name, version string
+	created       time.Time
 	settled       bool // it has podCIDRs, which nobody can change
 	excluded      bool
 	told          routes.EventKind // the last Event about it
@@ -112,7 +114,7 @@ func (a *Allocator) seen(o *corev1.Node) {
 	defer a.mu.Unlock()
 	n := a.nodes[o.UID]
 	if n == nil {
-		n = &candidate{name: o.Name}
+		n = &candidate{name: o.Name, created: o.CreationTimestamp.Time}
 		a.nodes[o.UID] = n
 	}
 	n.version = o.ResourceVersion
@@ -348,11 +350,15 @@ func (a *Allocator) pass(ctx context.Context) (again time.Duration, err error) {
 	return 0, parallel(a.leads, a.assignments(ctx, waiting))
 }
 
-// assignments reserves podCIDRs and returns the writes that are still to be made.
+// assignments reserves podCIDRs, the oldest Nodes' first, and returns the writes
+// that are still to be made.
 func (a *Allocator) assignments(ctx context.Context, waiting map[types.UID]*candidate) (jobs []func() error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for uid, n := range waiting {
+	for _, uid := range slices.SortedFunc(maps.Keys(waiting), func(x, y types.UID) int {
+		return cmp.Or(waiting[x].created.Compare(waiting[y].created), cmp.Compare(waiting[x].name, waiting[y].name))
+	}) {
+		n := waiting[uid]
 		if n.settled || a.nodes[uid] != n {
 			continue // since the pass began
 		}
