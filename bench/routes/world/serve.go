@@ -97,7 +97,7 @@ func answer(w http.ResponseWriter, r *http.Request, o runtime.Object, err error)
 	info := negotiate(r)
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(code)
-	_ = codecs.EncoderForVersion(info.Serializer, versionOf(r)).Encode(o, w) // who asked may have gone
+	_ = codecs.EncoderForVersion(info.Serializer, versionOf(r)).Encode(own(o), w) // who asked may have gone
 }
 
 // versionOf is the group and version that a request is about.
@@ -217,7 +217,7 @@ func newStream(w http.ResponseWriter, r *http.Request) *stream {
 
 func (s *stream) send(kind watch.EventType, o runtime.Object) error {
 	var raw bytes.Buffer
-	if err := s.objects.Encode(o, &raw); err != nil {
+	if err := s.objects.Encode(own(o), &raw); err != nil {
 		return fmt.Errorf("encode %T: %w", o, err)
 	}
 	var frame bytes.Buffer
@@ -226,4 +226,18 @@ func (s *stream) send(kind watch.EventType, o runtime.Object) error {
 	}
 	_, err := s.frames.Write(frame.Bytes())
 	return err
+}
+
+// own is a copy of a stored object for an encoder alone, which writes the kind
+// into what it encodes; all else stays shared.
+func own(o runtime.Object) runtime.Object {
+	switch o := o.(type) {
+	case *corev1.Node:
+		c := *o
+		return &c
+	case *v1alpha1.VPCRoute:
+		c := *o
+		return &c
+	}
+	return o
 }
