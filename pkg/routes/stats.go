@@ -72,7 +72,7 @@ func (e *Engine) count(now time.Time) {
 		s.ListError = e.listing.err.Error()
 	}
 	s.InFlight, s.Pending, s.Held = e.inFlight, 0, 0
-	s.HeldBy = map[Reason]int{}
+	s.HeldBy = map[Reason]int{RouteContended: 0, DeletionHeld: 0} // the brakes are told of at all times
 	for _, w := range e.queue {
 		if w.over || w.busy {
 			continue
