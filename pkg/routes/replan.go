@@ -45,9 +45,7 @@ func (e *Engine) replan() {
 	for d := range looked {
 		e.touch(d)
 	}
-	// A cleared map that once held every destination would take as long to walk
-	// ever after.
-	e.dirty = map[netip.Prefix]bool{}
+	clear(e.dirty)
 	e.allDirty = false
 }
 

@@ -39,11 +39,11 @@ func (e *Engine) publish() {
 			e.publishRoutes(dest, e.statusesAt(dest))
 		}
 	}
-	e.touched = map[netip.Prefix]bool{}
+	clear(e.touched)
 	for node := range e.reports.stale {
 		e.publishNode(node)
 	}
-	e.reports.stale = map[string]bool{}
+	clear(e.reports.stale)
 	if e.reports.braked && !e.waitingDeletes() {
 		e.reports.braked = false
 	}

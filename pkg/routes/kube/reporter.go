@@ -102,7 +102,8 @@ func (r *Reporter) pause() {
 		r.locked(func() {
 			maps.Copy(r.dirty, r.stages)
 			maps.Copy(r.dirtyNodes, r.stageNodes)
-			r.stages, r.stageNodes = map[routeKey]routes.RouteStatus{}, map[string]bool{}
+			clear(r.stages)
+			clear(r.stageNodes)
 			r.pausing = false
 		})
 	})
