@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -23,11 +22,6 @@ import (
 // retryReport is how long a report that failed waits for its next try.
 const retryReport = 5 * time.Second
 
-// stagePause is how long a stage on the way to a route may last before it is
-// shown. Most are over by then, and each would be a write that every watcher of
-// Nodes or VPCRoutes reads.
-const stagePause = time.Second
-
 // A Reporter is an Observer that shows on the API server what has become of
 // nodes and routes: one write for each real change, the latest state only.
 type Reporter struct {
@@ -44,10 +38,6 @@ type Reporter struct {
 	told       map[string]routes.Reason // of the last Event of each node
 	dirtyNodes map[string]bool
 	dirty      map[routeKey]routes.RouteStatus
-	// stages are dirty once the pause is over, if nothing newer was told.
-	stages     map[routeKey]routes.RouteStatus
-	stageNodes map[string]bool
-	pausing    bool
 	events     []*eventsv1.Event
 	uids       map[string]string
 }
@@ -60,7 +50,6 @@ func NewReporter(c *Client, r *Routes, leads func() error, failed func(error)) *
 		client: c, routes: r, leads: leads, failed: failed, wake: make(chan struct{}, 1),
 		nodes: map[string]routes.NodeStatus{}, conditions: map[string]*corev1.NodeCondition{}, told: map[string]routes.Reason{},
 		dirtyNodes: map[string]bool{}, dirty: map[routeKey]routes.RouteStatus{}, uids: map[string]string{},
-		stages: map[routeKey]routes.RouteStatus{}, stageNodes: map[string]bool{},
 	}
 }
 
@@ -77,48 +66,7 @@ func (r *Reporter) locked(f func()) {
 // Route takes a route's state.
 func (r *Reporter) Route(s routes.RouteStatus) {
 	key := routeKey{s.Node, s.Table, s.Destination.String()}
-	if !lasting(s.Reason) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.dirty, key)
-		r.stages[key] = s
-		r.pause()
-		return
-	}
-	r.locked(func() {
-		delete(r.stages, key)
-		r.dirty[key] = s
-	})
-}
-
-// pause has the stages that are then still true shown after a while. The caller
-// holds the lock.
-func (r *Reporter) pause() {
-	if r.pausing {
-		return
-	}
-	r.pausing = true
-	time.AfterFunc(stagePause, func() {
-		r.locked(func() {
-			maps.Copy(r.dirty, r.stages)
-			maps.Copy(r.dirtyNodes, r.stageNodes)
-			clear(r.stages)
-			clear(r.stageNodes)
-			r.pausing = false
-		})
-	})
-}
-
-// mark has a node's condition brought up to date: at once, unless that would
-// only name another stage of what it says already. The caller holds the lock.
-func (r *Reporter) mark(node string) {
-	s, has := r.nodes[node], r.conditions[node]
-	if s.Verdict == routes.Unavailable && !lasting(s.Reason) && has != nil && has.Status == corev1.ConditionTrue {
-		r.stageNodes[node] = true
-		r.pause()
-		return
-	}
-	r.dirtyNodes[node] = true
+	r.locked(func() { r.dirty[key] = s })
 }
 
 // Node takes a node's state.
@@ -131,7 +79,7 @@ func (r *Reporter) Node(s routes.NodeStatus) {
 			return
 		}
 		r.nodes[s.Node], r.uids[s.Node] = s, s.UID
-		r.mark(s.Node)
+		r.dirtyNodes[s.Node] = true
 		r.tellNode(s)
 	})
 }
@@ -195,7 +143,7 @@ func (r *Reporter) event(node, uid, kind, reason, note string) {
 func (r *Reporter) Seen(node string, c *corev1.NodeCondition) {
 	r.locked(func() {
 		r.conditions[node] = c
-		r.mark(node)
+		r.dirtyNodes[node] = true
 	})
 }
 
@@ -235,8 +183,7 @@ func (r *Reporter) write(ctx context.Context) error {
 	for key, s := range states {
 		jobs = append(jobs, func() error {
 			return r.redo(r.routes.Show(ctx, s), func() {
-				_, newer := r.dirty[key]
-				if _, passing := r.stages[key]; !newer && !passing {
+				if _, newer := r.dirty[key]; !newer {
 					r.dirty[key] = s
 				}
 			})

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/vpcroute/vpcroute/api/v1alpha1"
 	"github.com/vpcroute/vpcroute/pkg/routes"
 )
 
@@ -116,39 +115,6 @@ func TestConditions(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A stage that is over at once is not written; one that lasts is. The first
-// condition of a Node comes without delay.
-func TestPassingStagesAreNotWritten(t *testing.T) {
-	report(t, always, func(t *testing.T, b *bureau) {
-		b.node("a", nil)
-		b.server.written()
-		tell := func(v routes.Verdict, state routes.State, reason routes.Reason) {
-			b.Node(routes.NodeStatus{Node: "a", UID: "u", Verdict: v, Reason: reason})
-			b.Route(routes.RouteStatus{Node: "a", UID: "u", Table: "rtb-1", Destination: entry(1).Destination, State: state, Reason: reason})
-		}
-		tell(routes.Unavailable, routes.Pending, routes.ResolvingNextHop)
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"PATCH " + nodesPath + "/a/status"}, b.server.written()); diff != "" {
-			t.Errorf("at first sight (-want +got):\n%s", diff)
-		}
-		tell(routes.Unavailable, routes.Pending, routes.CreatingRoute)
-		time.Sleep(2 * stagePause)
-		if got := b.conditionOf(t, "a"); got != "True CreatingRoute" {
-			t.Errorf("a stage that lasts is shown as %s", got)
-		}
-		b.server.written()
-		tell(routes.Unavailable, routes.Programmed, routes.AwaitingProof)
-		tell(routes.Available, routes.Verified, routes.RouteReady)
-		time.Sleep(2 * stagePause)
-		if w := b.server.written(); len(w) != 2 {
-			t.Errorf("written: %v", w)
-		}
-		if o := all[v1alpha1.VPCRoute](b.server, vpcroutesPath)[0]; o.Status.State != v1alpha1.StateVerified {
-			t.Errorf("the state is %s", o.Status.State)
-		}
-	})
 }
 
 // Somebody who changes our condition finds it changed back; the time of its last
