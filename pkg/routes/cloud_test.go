@@ -327,8 +327,6 @@ type notebook struct {
 	nodes  map[string]NodeStatus
 	events []Event
 	told   int // reports of routes and nodes
-	// history are all reports of routes.
-	history []RouteStatus
 }
 
 func newNotebook() *notebook {
@@ -339,7 +337,6 @@ func (n *notebook) Route(s RouteStatus) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.told++
-	n.history = append(n.history, s)
 	key := entryKey{s.Node, Place{s.Table, s.Destination}}
 	if s.State == Gone {
 		delete(n.routes, key)

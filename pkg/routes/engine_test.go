@@ -350,43 +350,6 @@ func TestTwoNodesOneRange(t *testing.T) {
 	}
 }
 
-// A new process says nothing of routes in good order that would be another state
-// than that in which the old one left them, in whatever order it comes to know
-// them.
-func TestRestartIsNoNews(t *testing.T) {
-	for name, late := range map[string]func(r *rig){
-		"a slow table":  func(r *rig) { r.cloud.latency = 10 * time.Second },
-		"a quick table": func(r *rig) { r.cloud.latency = 0 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, nil, func(r *rig) {
-				r.config.Prover = &judge{}
-				r.start(nodes(1, 3)...)
-				passes(time.Minute)
-				r.stop()
-				late(r)
-				r.notes = newNotebook()
-				r.start()
-				passes(time.Second)
-				for i := 1; i <= 3; i++ {
-					r.engine.SetNode(node(i))
-					passes(time.Second)
-				}
-				r.engine.NodesComplete()
-				passes(time.Minute)
-				if len(r.notes.history) == 0 {
-					t.Error("nothing was told")
-				}
-				for _, s := range r.notes.history {
-					if s.Table != "" && s.State != Verified && !s.Undecided {
-						t.Errorf("%s of %s was said to be %s (%s)", s.Destination, s.Node, s.State, s.Message)
-					}
-				}
-			})
-		})
-	}
-}
-
 func TestOverlappingRanges(t *testing.T) {
 	wide := node(8).with(func(n *Node) { n.PodCIDRs = []string{"10.244.0.0/22"} })
 	run(t, nil, func(r *rig) {

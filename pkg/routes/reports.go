@@ -92,9 +92,6 @@ func (e *Engine) statusesAt(dest netip.Prefix) map[entryKey]RouteStatus {
 			current[entryKey{s.Node, Place{table, dest}}] = s
 		}
 	}
-	if !e.ready() {
-		return current // what nobody seems to want may be wanted, or be elsewhere
-	}
 	for _, entry := range e.book.entries.get(dest) {
 		if _, claimed := current[keyOf(entry)]; !claimed {
 			current[keyOf(entry)] = e.leftoverStatus(entry.Node, entry.UID, Place{entry.Table, dest}, entry.NextHop)
@@ -138,7 +135,6 @@ func (e *Engine) claimStatus(c *claim, place Place) RouteStatus {
 		s.Actual = found[0].NextHop
 	}
 	s.State, s.Reason, s.Message = e.judge(c, place)
-	s.Undecided = e.verdict(c, s) == Undecided
 	return s
 }
 

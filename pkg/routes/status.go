@@ -89,9 +89,6 @@ type RouteStatus struct {
 	State   State
 	Reason  Reason
 	Message string
-	// Undecided is true while nothing new is known since the controller started:
-	// a state that was recorded earlier stands.
-	Undecided bool
 
 	// Changed is when the cloud last accepted a change by this process.
 	Changed time.Time

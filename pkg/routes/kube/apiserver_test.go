@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,8 +90,7 @@ func (s *apiServer) do(r *http.Request, body []byte) (any, error) {
 	_ = json.Unmarshal(body, &sent)
 	switch r.Method {
 	case http.MethodGet:
-		q := r.URL.Query()
-		return s.get(path, q.Get("fieldSelector"), q.Get("limit"), q.Get("continue"))
+		return s.get(path, r.URL.Query().Get("fieldSelector"))
 	case http.MethodPost:
 		return s.create(path, sent)
 	}
@@ -114,20 +112,11 @@ func (s *apiServer) do(r *http.Request, body []byte) (any, error) {
 }
 
 // get answers with one object, or with all below a path.
-func (s *apiServer) get(path, selector, limit, after string) (any, error) {
+func (s *apiServer) get(path, selector string) (any, error) {
 	if o := s.objects[path]; o != nil {
 		return o, nil
 	}
-	list := s.list(path, selector)
-	items := list["items"].([]object)
-	from, _ := strconv.Atoi(after)
-	items = items[from:]
-	if most, _ := strconv.Atoi(limit); most > 0 && most < len(items) {
-		items = items[:most]
-		list["metadata"].(object)["continue"] = fmt.Sprint(from + most)
-	}
-	list["items"] = items
-	return list, nil
+	return s.list(path, selector), nil
 }
 
 func (s *apiServer) list(path, selector string) object {

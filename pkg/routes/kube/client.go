@@ -69,11 +69,6 @@ func NewClient(config *rest.Config) (*Client, error) {
 			of.APIPath = "/api"
 		}
 		of.NegotiatedSerializer = codecs.WithoutConversion()
-		if group.version != v1alpha1.GroupVersion {
-			// A Node in JSON takes several times as long to read. Custom resources
-			// have no protobuf.
-			of.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-		}
 		client, err := rest.RESTClientFor(of)
 		if err != nil {
 			return nil, fmt.Errorf("client of %s: %w", group.version, err)

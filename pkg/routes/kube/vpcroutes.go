@@ -25,9 +25,6 @@ const (
 	tries = 5
 	// writers is how many objects are written at once.
 	writers = 16
-	// page is how many objects are listed by one call: all of a large cluster's
-	// at once take more memory than everything else together.
-	page = "500"
 )
 
 // Routes are the VPCRoutes of the cluster: the ledger, and what people see.
@@ -52,38 +49,25 @@ func NewRoutes(c *Client) *Routes {
 
 // Load returns the entries of every VPCRoute that proves something.
 func (r *Routes) Load(ctx context.Context) ([]routes.Entry, error) {
+	list := &v1alpha1.VPCRouteList{}
+	if err := r.client.vpcroute.Get().Resource("vpcroutes").Timeout(callTimeout).Do(ctx).Into(list); err != nil {
+		return nil, fmt.Errorf("list VPCRoutes: %w", err)
+	}
 	var entries []routes.Entry
-	for next := ""; ; {
-		list := &v1alpha1.VPCRouteList{}
-		err := r.client.vpcroute.Get().Resource("vpcroutes").Timeout(callTimeout).
-			Param("limit", page).Param("continue", next).Do(ctx).Into(list)
-		if err != nil {
-			return nil, fmt.Errorf("list VPCRoutes: %w", err)
+	for i := range list.Items {
+		o := &list.Items[i]
+		r.remember(o)
+		dest, err := netip.ParsePrefix(o.Spec.Destination)
+		if err != nil || o.Spec.NextHop == "" && len(o.Spec.PreviousNextHops) == 0 {
+			continue // it says why there is no route, and proves none
 		}
-		for _, o := range list.Items {
-			r.remember(&o)
-			if e, proves := entryOf(o.Spec); proves {
-				entries = append(entries, e)
-			}
+		e := routes.Entry{Node: o.Spec.NodeName, UID: string(o.Spec.NodeUID), Table: o.Spec.Table, Destination: dest, NextHop: vpc.NextHop(o.Spec.NextHop)}
+		for _, p := range o.Spec.PreviousNextHops {
+			e.Previous = append(e.Previous, vpc.NextHop(p))
 		}
-		if next = list.Continue; next == "" {
-			return entries, nil
-		}
+		entries = append(entries, e)
 	}
-}
-
-// entryOf is what an object proves; false when it only says why there is no
-// route.
-func entryOf(spec v1alpha1.VPCRouteSpec) (routes.Entry, bool) {
-	dest, err := netip.ParsePrefix(spec.Destination)
-	if err != nil || spec.NextHop == "" && len(spec.PreviousNextHops) == 0 {
-		return routes.Entry{}, false
-	}
-	e := routes.Entry{Node: spec.NodeName, UID: string(spec.NodeUID), Table: spec.Table, Destination: dest, NextHop: vpc.NextHop(spec.NextHop)}
-	for _, p := range spec.PreviousNextHops {
-		e.Previous = append(e.Previous, vpc.NextHop(p))
-	}
-	return e, true
+	return entries, nil
 }
 
 // Record writes the spec of one VPCRoute for each entry.
@@ -137,10 +121,7 @@ func (r *Routes) lock(name string) (unlock func()) {
 	return func() { <-l }
 }
 
-// remember keeps an object as it is stored. An update without managedFields
-// leaves those alone.
 func (r *Routes) remember(o *v1alpha1.VPCRoute) {
-	o.ManagedFields = nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known[o.Name] = o
@@ -259,9 +240,6 @@ func (r *Routes) Show(ctx context.Context, s routes.RouteStatus) error {
 				return err
 			}
 			o = o.DeepCopy()
-		}
-		if s.Undecided && o.Status.State != "" && string(o.Spec.NodeUID) == s.UID {
-			return nil // what an earlier process has found out stands
 		}
 		before := o.DeepCopy()
 		setStatus(o, s)
