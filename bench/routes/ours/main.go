@@ -30,11 +30,11 @@ func run(ctx context.Context, s world.Surroundings) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	complain := func(err error) { log.Error("Kubernetes", "error", err) }
-	leads := func() error { return nil }
+	leads := leader{}.Leads
 	ledger := kube.NewRoutes(client)
 	reporter := kube.NewReporter(client, ledger, leads, complain)
 	engine, err := routes.New(routes.Config{
-		Table:    kube.FenceTable(table{s.Cloud}, leads),
+		Table:    kube.FenceTable(table{s.Cloud}, leader{}),
 		Ledger:   kube.FenceLedger(ledger, leads),
 		Observer: journal{reporter, log},
 		Prover:   answers{},
@@ -45,7 +45,7 @@ func run(ctx context.Context, s world.Surroundings) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := client.Follow(reporter, engine)
+	nodes, err := client.Follow(reporter, engine, nil)
 	if err != nil {
 		return err
 	}
@@ -58,6 +58,15 @@ func run(ctx context.Context, s world.Surroundings) error {
 		}
 	}()
 	return engine.Run(ctx)
+}
+
+// A leader is one that nobody contends with.
+type leader struct{}
+
+func (leader) Leads() error { return nil }
+
+func (leader) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
 }
 
 // answers is every node's agent, which answers at once.

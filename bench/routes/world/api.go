@@ -116,15 +116,22 @@ func networked(n *corev1.Node) bool {
 	})
 }
 
-// list returns a list of all objects, or of the one with a name.
-func (a *API) list(s *store, name string) (runtime.Object, error) {
+// list returns a list of all objects, or of the one with a name. With a limit it
+// is a page, which begins after an object's name.
+func (a *API) list(s *store, name string, limit int, after string) (runtime.Object, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var objects []runtime.Object
+	next := ""
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-		if name == "" || name == key {
-			objects = append(objects, s.objects[key])
+		if key <= after || name != "" && name != key {
+			continue
 		}
+		if limit > 0 && len(objects) == limit {
+			next = accessor(objects[limit-1]).GetName()
+			break
+		}
+		objects = append(objects, s.objects[key])
 	}
 	list := s.empty()
 	if err := meta.SetList(list, objects); err != nil {
@@ -135,6 +142,7 @@ func (a *API) list(s *store, name string) (runtime.Object, error) {
 		return nil, err
 	}
 	l.SetResourceVersion(strconv.Itoa(a.version))
+	l.SetContinue(next)
 	return list, nil
 }
 

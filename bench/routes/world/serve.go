@@ -31,8 +31,8 @@ var codecs = func() serializer.CodecFactory {
 }()
 
 // Handler serves the API as an API server does: JSON and protobuf, watches, and
-// lists as streams of a watch. It takes Events and forgets them. There is no
-// authentication and no paging.
+// lists as streams of a watch. It takes Events and forgets them. A
+// page shows what there is when it is asked for. There is no authentication.
 func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, r *http.Request) { a.read(w, r, a.nodes) })
@@ -128,7 +128,8 @@ func negotiate(r *http.Request) runtime.SerializerInfo {
 func (a *API) read(w http.ResponseWriter, r *http.Request, s *store) {
 	q := r.URL.Query()
 	if q.Get("watch") != "true" && q.Get("watch") != "1" {
-		list, err := a.list(s, strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name="))
+		limit, _ := strconv.Atoi(q.Get("limit")) // without one, all
+		list, err := a.list(s, strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name="), limit, q.Get("continue"))
 		answer(w, r, list, err)
 		return
 	}
