@@ -17,6 +17,33 @@ import (
 	"github.com/vpcroute/vpcroute/test/sandbox"
 )
 
+// The caller's thread is in the node's namespace again when Attach returns, also
+// when it failed inside the pod's.
+func TestAttachComesBackToTheNode(t *testing.T) {
+	n, pod := newNode(t), sandbox.New(t, "pod")
+	b := open(t, n, "cbr0")
+	ensure(t, n, b, dual)
+	sound := port(pod, "one")
+	unroutable := port(sandbox.New(t, "pod"), "two")
+	unroutable.Routes = []bridge.Route{{Dst: netip.MustParsePrefix("192.0.2.0/24"), GW: netip.MustParseAddr("198.51.100.1")}}
+	for i, p := range []bridge.Port{sound, unroutable} {
+		var was, is string
+		var err error
+		if doErr := n.Do(func() error {
+			var before, after error
+			was, before = os.Readlink("/proc/thread-self/ns/net")
+			_, err = b.Attach(p, inTurn(candidate(byte(7+i))))
+			is, after = os.Readlink("/proc/thread-self/ns/net")
+			return errors.Join(before, after)
+		}); doErr != nil {
+			t.Fatal(doErr)
+		}
+		if is != was || (err == nil) != (i == 0) {
+			t.Errorf("%s: the thread is in %s, and was in %s: %v", p.Owner.ContainerID, is, was, err)
+		}
+	}
+}
+
 func TestAttachMakesAPort(t *testing.T) {
 	n, pod := newNode(t), sandbox.New(t, "pod")
 	b := open(t, n, "cbr0")
